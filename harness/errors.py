@@ -1,0 +1,123 @@
+"""The error tree. Each leaf says whose fault it is.
+
+::
+
+    HarnessError
+    ├── UsageError            the user's input; printed without a traceback, exit status 2
+    │   ├── TaskError         a task directory: bad TOML, a missing file, a bad value
+    │   ├── ConfigError       a configuration file or an option
+    │   ├── ContextError      an image's build context: too many files, a link that leaves the root
+    │   └── UnsupportedError  a valid request that this version, or this host, can't serve
+    ├── EngineError           the engine, or what it was asked to do
+    │   ├── EngineUnreachable   no answer on the engine's socket
+    │   ├── ImageUnavailable    the image is neither here nor to be had
+    │   ├── BuildFailed         a Dockerfile's instruction failed
+    │   ├── StartFailed         a sandbox could not be created or started
+    │   ├── SandboxGone         the sandbox no longer exists or no longer runs
+    │   └── TransferFailed      an archive could not be read from or written to a sandbox
+    ├── GraderError           the grader: it crashed, ran out of time or left no valid result
+    ├── StoreError            the run's folder or database
+    ├── AttemptCancelled      the user, or the run, asked an attempt to stop
+    └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class HarnessError(Exception):
+    """Base of everything that this project raises on purpose."""
+
+
+class UsageError(HarnessError):
+    """The user's input is at fault. The message says what, which one, and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an input, and how to mend it."""
+
+    where: str
+    """File, and line or field: ``tasks/a/task.toml: environment.memory_mb``."""
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}. {self.remedy}"
+
+
+class TaskError(UsageError):
+    """A task directory can't be used. Carries every problem that was found, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class ConfigError(UsageError):
+    """A configuration file or an option is wrong."""
+
+
+class ContextError(UsageError):
+    """A build context breaks a limit or holds something that can't be sent to the engine."""
+
+
+class UnsupportedError(UsageError):
+    """The request is valid, but this version or this host can't serve it."""
+
+
+class EngineError(HarnessError):
+    """The engine failed, or refused what it was asked."""
+
+
+class EngineUnreachable(EngineError):
+    """Nothing answers on the engine's socket."""
+
+
+class ImageUnavailable(EngineError):
+    """An image is neither on the engine nor to be had from a registry."""
+
+
+class BuildFailed(EngineError):
+    """An image build failed.
+
+    instruction: the Dockerfile instruction that failed, where the builder named it.
+    log_tail: the last lines of the build's log, at most 4 KiB.
+    log_path: where the whole log lies, if it was kept.
+    """
+
+    def __init__(self, message: str, *, instruction: str, log_tail: str, log_path: str | None = None) -> None:
+        super().__init__(message)
+        self.instruction = instruction
+        self.log_tail = log_tail
+        self.log_path = log_path
+
+
+class StartFailed(EngineError):
+    """A sandbox could not be created or started."""
+
+
+class SandboxGone(EngineError):
+    """The sandbox no longer exists, or no longer runs."""
+
+
+class TransferFailed(EngineError):
+    """An archive could not be read from, or written to, a sandbox; or it broke a cap."""
+
+
+class PathMissing(TransferFailed):
+    """The path to be read doesn't exist in the sandbox."""
+
+
+class GraderError(HarnessError):
+    """The grader left no valid result. Never a reward, never zero."""
+
+
+class StoreError(HarnessError):
+    """The run's folder or its database can't be read or written."""
+
+
+class AttemptCancelled(HarnessError):
+    """The attempt was asked to stop before it had a verdict."""

@@ -1,0 +1,1 @@
+"""Tasks: the model, and reading it from a directory."""

@@ -1,0 +1,197 @@
+"""A task as every other part sees it: resolved, validated, immutable.
+
+`harness.task.load` makes these from a task directory in Harbor's format. A task always has at least one step; an ordinary
+task has exactly one, without a name.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from harness.outcome import Integrity, Record
+from harness.task.image import ImageSource
+
+GIB = 1024**3
+
+
+class NetworkMode(StrEnum):
+    """What a sandbox reaches."""
+
+    PUBLIC = "public"
+    """The internet, but neither other sandboxes nor the host."""
+    NO_NETWORK = "no-network"
+    """Nothing but its own loopback."""
+    ALLOWLIST = "allowlist"
+    """The listed hosts only."""
+
+
+class Network(Record):
+    """A network mode, with the hosts of an allow-list: ``host``, ``*.host``, an IP address or a CIDR range."""
+
+    mode: NetworkMode = NetworkMode.NO_NETWORK
+    allowed_hosts: tuple[str, ...] = ()
+
+
+class Resources(Record):
+    """Limits of one sandbox. None means: no limit.
+
+    memory_bytes is memory plus swap. disk_bytes is the space that the sandbox may use on top of its image.
+    """
+
+    cpus: float | None = None
+    memory_bytes: int | None = 2 * GIB
+    disk_bytes: int | None = None
+    pids: int | None = 512
+    nofile: int = 65_536
+
+
+class Security(Record):
+    """Opt-outs from the sandbox's defaults (DESIGN §9).
+
+    capabilities: added to Docker's default set minus NET_RAW, MKNOD and SETPCAP; ``("NET_RAW",)`` gives that one back.
+    allow_setuid: drop ``no-new-privileges``, for tasks that need sudo.
+    """
+
+    capabilities: tuple[str, ...] = ()
+    allow_setuid: bool = False
+
+
+class Healthcheck(Record):
+    """A command that says when the sandbox is ready. Times in seconds, with Docker's meaning."""
+
+    command: str
+    interval_s: float = 5.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    start_interval_s: float = 5.0
+    retries: int = 3
+
+
+class Environment(Record):
+    """The sandbox that the agent works in."""
+
+    image: ImageSource
+    env: dict[str, str] = {}
+    workdir: str | None = None
+    """None means the image's own."""
+    resources: Resources = Resources()
+    security: Security = Security()
+    network: Network = Network()
+    healthcheck: Healthcheck | None = None
+
+
+class AgentOptions(Record):
+    """What the task says about the agent. ``timeout_s`` None: no limit. ``user`` None: the image's."""
+
+    timeout_s: float | None = None
+    user: str | None = None
+    network: Network | None = None
+    """None: the environment's."""
+
+
+class CollectCommand(Record):
+    """A command that is run in the agent's sandbox before its artifacts are collected."""
+
+    command: str
+    timeout_s: float = 60.0
+    user: str | None = None
+
+
+class RewardSpec(Record):
+    """Declared bounds and weight of one reward component."""
+
+    low: float = 0.0
+    high: float = 1.0
+    weight: float = 1.0
+
+
+class GraderOptions(Record):
+    """How the task is graded. Paths are on the host; None where the task has none.
+
+    environment: the grader's own sandbox; None: the task's image.
+    """
+
+    timeout_s: float = 600.0
+    env: dict[str, str] = {}
+    user: str | None = None
+    tests: Path | None = None
+    """The folder that is put at ``/tests`` when grading starts; ``test.sh`` in it is run. None: the grader's image holds it."""
+    environment: Environment | None = None
+    collect: tuple[CollectCommand, ...] = ()
+    rewards: dict[str, RewardSpec] = {}
+
+
+class Artifact(Record):
+    """A file or folder of the agent's sandbox that is kept. ``exclude``: glob patterns below it.
+
+    destination: its name in the attempt's folder; None: made from the source.
+    """
+
+    source: str
+    destination: str | None = None
+    exclude: tuple[str, ...] = ()
+
+
+class Repository(Record):
+    """A git repository in the image that agent and grader must be able to use."""
+
+    path: str
+
+
+class Step(Record):
+    """One stage of a task. An ordinary task has one, whose name is None.
+
+    min_reward: the score, or the score by component, below which later steps don't run.
+    setup: folder with ``setup.sh`` (Harbor's ``workdir/``) that is copied to the working directory before the step.
+    """
+
+    name: str | None = None
+    instruction: str
+    solution: Path | None = None
+    """The folder with ``solve.sh``."""
+    agent: AgentOptions = AgentOptions()
+    grader: GraderOptions = GraderOptions()
+    artifacts: tuple[Artifact, ...] = ()
+    healthcheck: Healthcheck | None = None
+    min_reward: float | dict[str, float] | None = None
+    setup: Path | None = None
+
+
+class StepReward(StrEnum):
+    """How the steps' rewards become the task's."""
+
+    MEAN = "mean"
+    FINAL = "final"
+
+
+class Task(Record):
+    """One problem: instruction, image, grader, limits."""
+
+    name: str
+    """``org/name`` from the file, else the folder's name; unique within its benchmark."""
+    path: Path
+    benchmark: str
+    root: Path
+    """The benchmark's root: the nearest folder upwards with a ``benchmark.toml``, else the task's own folder."""
+    digest: str
+    """``sha256:…`` over the task's files: its identity, whatever its place in a list."""
+    environment: Environment
+    steps: tuple[Step, ...]
+    step_reward: StepReward = StepReward.MEAN
+    integrity: Integrity = Integrity.PRISTINE
+    integrity_declared: bool = True
+    """False where a Harbor task leaves its environment mode unset, so that Harbor's own default was taken."""
+    graded_artifacts: tuple[str, ...] | None = None
+    """Absolute paths that are graded in the pristine tier; None: the image's working directory."""
+    repositories: tuple[Repository, ...] = ()
+    solution_env: dict[str, str] = {}
+    metadata: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    """What was read but not understood: unknown fields and the like."""
+
+    @property
+    def key(self) -> str:
+        """``benchmark/name``, for people; the digest is the identity."""
+        return self.name if self.benchmark == self.name else f"{self.benchmark}/{self.name}"
