@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from harness.outcome import Grade, Integrity
+from harness.outcome import Grade
 from harness.task.image import ImageSource, ResolvedImage
 from harness.task.model import Network, Resources, Security, Step, Task
 
@@ -266,8 +266,13 @@ class ImageEngine(Protocol):
 class Images(Protocol):
     """Turns what a task asks for into an image on the engine."""
 
-    async def ensure(self, source: ImageSource, *, progress: Callable[[str], None] | None = None) -> ResolvedImage:
+    async def ensure(
+        self, source: ImageSource, *, repositories: Sequence[str] = (), users: Sequence[str | None] = (None,)
+    ) -> ResolvedImage:
         """Find, pull or build it. One build or pull per digest at a time.
+
+        repositories: git repositories that ``users`` (None: the image's own) must be able to use, beside the one at the
+        image's working directory, if there is one.
 
         Raises ContextError (the user's), BuildFailed, ImageUnavailable or EngineUnreachable.
         """
@@ -281,7 +286,7 @@ class Images(Protocol):
 class AgentContext:
     """What an agent gets for one step.
 
-    env: the environment's variables, which every command of the agent gets.
+    workdir, user: where and as whom its commands run; None: the image's user.
     log: appends to the attempt's agent log, bounded.
     """
 
@@ -290,7 +295,6 @@ class AgentContext:
     sandbox: Sandbox
     workdir: str
     user: str | None
-    env: Mapping[str, str]
     log: OutputSink
 
 
@@ -316,23 +320,22 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GradeRequest:
-    """What a grader gets.
+    """What a grader gets for one step.
 
-    sandbox: the agent's, still running; the grader stops, restarts or leaves it according to ``integrity``.
-    grader_sandbox: opens a fresh sandbox for grading (role, toolbox) -> started sandbox.
-    folder: the attempt's folder on the host: ``artifacts/`` and the grader's log go there.
+    sandbox: the agent's; the grader stops, restarts or leaves it, as the task's integrity says.
+    workdir: the agent's, absolute. grader_workdir: where the tests run.
+    open_sandbox: a fresh, started sandbox of the grader's image, for a role (``grader``, ``control``).
+    folder: where the step's artifacts are kept, on the host.
+    log: appends to the attempt's grader log, bounded.
     """
 
     task: Task
     step: Step
-    image: ResolvedImage
     sandbox: Sandbox
-    integrity: Integrity
     workdir: str
-    user: str | None
-    env: Mapping[str, str]
-    folder: Path
+    grader_workdir: str
     open_sandbox: Callable[[str], AbstractAsyncContextManager[Sandbox]]
+    folder: Path
     log: OutputSink
 
 
@@ -340,21 +343,12 @@ class Grader(Protocol):
     """Turns a finished sandbox into reward components."""
 
     async def collect(self, request: GradeRequest) -> None:
-        """Stop what must not run on, and keep the artifacts. Raises PathMissing never: what isn't there isn't kept."""
+        """End what must not run on, and keep the artifacts. What isn't there isn't kept."""
         ...
 
     async def grade(self, request: GradeRequest) -> Grade:
-        """Run the grader. A failure of the grader is a `Grade` with status failed, never a reward."""
-        ...
+        """Run the grader. A failure of the grader is a `Grade` with status failed, never a reward.
 
-
-class Clock(Protocol):
-    """Time, so that a simulation can run on its own."""
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds, never going back."""
+        Raises EngineError only for what failed before anything of the agent's entered the grader's sandbox.
+        """
         ...

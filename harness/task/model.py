@@ -116,8 +116,11 @@ class GraderOptions(Record):
     timeout_s: float = 600.0
     env: dict[str, str] = {}
     user: str | None = None
-    tests: Path | None = None
-    """The folder that is put at ``/tests`` when grading starts; ``test.sh`` in it is run. None: the grader's image holds it."""
+    tests: tuple[Path, ...] = ()
+    """Folders that are put at ``/tests`` when grading starts, a later one over an earlier one; ``/tests/test.sh`` is run.
+    Empty: the grader's image holds it."""
+    network: Network | None = None
+    """None: the network of the environment that it runs in."""
     environment: Environment | None = None
     collect: tuple[CollectCommand, ...] = ()
     rewards: dict[str, RewardSpec] = {}
