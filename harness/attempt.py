@@ -41,7 +41,6 @@ from harness.ports import (
     Grader,
     GradeRequest,
     Images,
-    Labels,
     Sandbox,
     SandboxSpec,
 )
