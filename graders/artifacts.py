@@ -52,7 +52,7 @@ def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
 async def collect_artifacts(request: GradeRequest) -> None:
     """Read what is graded and what is declared from the agent's sandbox into the step's folder."""
     files = KeptArtifacts(request.folder)
-    graded = graded_paths(request) if request.task.integrity is Integrity.PRISTINE else ()
+    graded = graded_paths(request) if request.integrity is Integrity.PRISTINE else ()
     declared = {artifact.source: artifact.exclude for artifact in request.step.artifacts}
     wanted = dict.fromkeys((*graded, *declared, LOGS))
     raw: dict[str, Path] = {}

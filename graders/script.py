@@ -49,7 +49,7 @@ class ScriptGrader:
                 request.log,
             )
             await request.log(f"[harness] collect command ended with status {result.exit_status}\n".encode())
-        if request.task.integrity is not Integrity.LIVE:
+        if request.integrity is not Integrity.LIVE:
             await request.sandbox.stop()
         await collect_artifacts(request)
 
@@ -86,17 +86,17 @@ class ScriptGrader:
             status=status,
             reward=reward,
             components=components,
-            integrity=request.task.integrity,
+            integrity=request.integrity,
             runs=(run,),
             changed_paths=changed,
-            holes=HOLES[request.task.integrity],
+            holes=HOLES[request.integrity],
             message=message,
         )
 
     @asynccontextmanager
     async def _subject(self, request: GradeRequest) -> AsyncGenerator[Sandbox]:
         """The sandbox that the tests run in, with what is to be graded in place."""
-        match request.task.integrity:
+        match request.integrity:
             case Integrity.PRISTINE:
                 async with request.open_sandbox("grader") as sandbox:
                     yield sandbox
@@ -109,7 +109,7 @@ class ScriptGrader:
 
 async def _run_tests(request: GradeRequest, sandbox: Sandbox) -> ExecResult:
     """Put artifacts and tests in place and run the test script; its output goes to the grader's log."""
-    tier = request.task.integrity
+    tier = request.integrity
     wiped = [RESULTS] if not request.step.grader.tests else [RESULTS, TESTS]
     if tier is Integrity.PRISTINE:
         artifacts = KeptArtifacts(request.folder)
@@ -170,7 +170,7 @@ def _result_files(raw: Path) -> dict[str, bytes]:
 
 async def _tidy(request: GradeRequest) -> None:
     """Where the sandbox goes on to a next step, the tests must not be there. Failing to remove them fails nothing here."""
-    if request.task.integrity is Integrity.PRISTINE or len(request.task.steps) == 1:
+    if request.integrity is Integrity.PRISTINE or len(request.task.steps) == 1:
         return
     try:
         await _wipe(request.sandbox, [RESULTS, TESTS], shell=[f"{TOOLBOX}/busybox", "sh"])

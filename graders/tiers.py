@@ -30,7 +30,7 @@ _MAX_CHANGED = 200
 
 async def changed_system_paths(request: GradeRequest) -> tuple[str, ...]:
     """System paths of the agent's sandbox that differ from its image, at most 200; none in the pristine tier."""
-    if request.task.integrity is Integrity.PRISTINE:
+    if request.integrity is Integrity.PRISTINE:
         return ()
     changed = await request.sandbox.changes()
     return tuple(path for path in changed if path.startswith(SYSTEM_PREFIXES))[:_MAX_CHANGED]
@@ -42,7 +42,7 @@ def interpreter(request: GradeRequest) -> list[str]:
     In the restarted tier a shell script is run by the toolbox's own shell; elsewhere by the script's first line.
     """
     script = "/tests/test.sh"
-    match request.task.integrity:
+    match request.integrity:
         case Integrity.PRISTINE:
             return ["/bin/sh", "-c", script]
         case Integrity.LIVE:

@@ -43,6 +43,7 @@ from harness.ports import (
     Images,
     Sandbox,
     SandboxSpec,
+    tier,
 )
 from harness.record import AttemptRecord, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
@@ -220,7 +221,7 @@ class _Attempt:
         repositories = [repository.path for repository in self.task.repositories]
         users = list(dict.fromkeys(user for step in self.task.steps for user in (step.agent.user, step.grader.user)))
         self.image = await self.workshop.images.ensure(environment.image, repositories=repositories, users=users)
-        if self.task.integrity is Integrity.PRISTINE and self.task.graded_artifacts is None and self._workdir() == "/":
+        if Integrity.PRISTINE in self._tiers() and self.task.graded_artifacts is None and self._workdir() == "/":
             raise UsageError(
                 f"{self.task.path}: the image's working directory is /, so there is nothing narrower to grade. "
                 "Set WORKDIR in the Dockerfile, or name the files in [harness] artifacts"
@@ -249,7 +250,7 @@ class _Attempt:
             ending = await self._run_agent(sandbox, step) if ready else Ending.ENV_DONE
         request = self._grade_request(sandboxes, sandbox, step, folder)
         with self.clock.phase(Phase.COLLECT, name):
-            if self.task.integrity is Integrity.PRISTINE:
+            if tier(self.task, step) is Integrity.PRISTINE:
                 # It takes as long to start as the artifacts take to be read, and nothing of the agent's is near it.
                 self.prestarted = sandboxes.begin(self._grader_spec(step, "grader"))
             lost = await self._collect(request)
@@ -309,7 +310,7 @@ class _Attempt:
         except EngineError as error:
             message = f"what the agent left can't be read, so there is nothing to grade: {error}"
             self.notes.append(message)
-            return Grade(status=GradingStatus.GRADED, reward=0.0, integrity=self.task.integrity, message=message)
+            return Grade(status=GradingStatus.GRADED, reward=0.0, integrity=request.integrity, message=message)
         return None
 
     async def _grade(self, request: GradeRequest) -> Grade:
@@ -328,6 +329,9 @@ class _Attempt:
         image = self.grader_images.get(step.name, self.image)
         assert image is not None
         return grader_spec(self._owner, self.task, step, image, role)
+
+    def _tiers(self) -> set[Integrity]:
+        return {tier(self.task, step) for step in self.task.steps}
 
     def _workdir(self) -> str:
         assert self.image is not None

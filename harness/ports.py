@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from harness.outcome import Grade
+from harness.outcome import Grade, Integrity
 from harness.task.image import ImageSource, ResolvedImage
 from harness.task.model import Network, Resources, Security, Step, Task
 
@@ -337,6 +337,16 @@ class GradeRequest:
     open_sandbox: Callable[[str], AbstractAsyncContextManager[Sandbox]]
     folder: Path
     log: OutputSink
+
+    @property
+    def integrity(self) -> Integrity:
+        """The tier of this step."""
+        return tier(self.task, self.step)
+
+
+def tier(task: Task, step: Step) -> Integrity:
+    """The integrity tier of a step: its own where it declares one, else the task's."""
+    return step.integrity or task.integrity
 
 
 class Grader(Protocol):

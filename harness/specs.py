@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.outcome import Integrity
-from harness.ports import Labels, SandboxSpec
+from harness.ports import Labels, SandboxSpec, tier
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
 
@@ -38,7 +38,7 @@ def agent_spec(owner: Owner, task: Task, image: ResolvedImage) -> SandboxSpec:
         network=task.steps[0].agent.network or environment.network,
         resources=environment.resources,
         security=environment.security,
-        toolbox=task.integrity is not Integrity.PRISTINE,
+        toolbox=any(tier(task, step) is not Integrity.PRISTINE for step in task.steps),
     )
 
 
