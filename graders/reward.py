@@ -19,7 +19,7 @@ MAX_REWARD_BYTES = 64 * 1024
 PRIMARY = "reward"
 """The component that a single number is; in a mapping that has it, the others are informative unless declared."""
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_rewards(files: Mapping[str, bytes], specs: Mapping[str, RewardSpec]) -> tuple[RewardComponent, ...]:
