@@ -56,7 +56,7 @@ def _path(value: Any) -> Path:
         raise refuse(
             f"{shown(value)} is not a path", "Write a path as text, relative to this file's folder or absolute"
         )
-    return Path(os.path.expanduser(value))  # noqa: PTH111: Path.expanduser raises for a user that doesn't exist
+    return Path(os.path.expanduser(value))  # noqa: PTH111 - Path.expanduser raises for a user that doesn't exist
 
 
 FilePath = Annotated[Path, BeforeValidator(_path)]

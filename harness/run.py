@@ -25,14 +25,13 @@ class Watcher(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Execution:
-    """The attempts of a run and what came of them so far."""
+    """The attempts of a run. Their verdicts go through the workshop's ``commit``; the watcher is only told."""
 
     plans: Sequence[AttemptPlan]
     workshop: Workshop
     watcher: Watcher
-    records: list[AttemptRecord]
 
     async def run(self) -> None:
         """Run every attempt, as many at once as the workshop has places. Cancelling it cancels them all, cleanly."""
@@ -42,5 +41,4 @@ class Execution:
 
     async def _one(self, plan: AttemptPlan) -> None:
         record = await run_attempt(plan, self.workshop, lambda stamp: self.watcher.phase(plan, stamp))
-        self.records.append(record)
         self.watcher.ended(record)
