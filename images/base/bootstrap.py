@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
@@ -57,7 +57,7 @@ async def require_mmdebstrap(progress: Callable[[str], None]) -> None:
 
 
 @asynccontextmanager
-async def root_filesystem(recipe: Recipe, certificates: Sequence[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
+async def root_filesystem(recipe: Recipe, certificates: Sequence[bytes]) -> AsyncGenerator[AsyncIterator[bytes]]:
     """The recipe's root file system as a tar stream. Entered once its first bytes are there, which takes most of the time.
 
     Raises ImageUnavailable with the end of mmdebstrap's log when it fails, also from within the stream.
