@@ -47,7 +47,7 @@ from harness.ports import (
 )
 from harness.record import AttemptRecord, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
-from harness.specs import Owner, agent_spec, grader_spec
+from harness.specs import ImageRequest, Owner, agent_image, agent_spec, grader_image, grader_spec
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
@@ -217,18 +217,19 @@ class _Attempt:
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)
 
     async def _find_images(self) -> None:
-        environment = self.task.environment
-        repositories = [repository.path for repository in self.task.repositories]
-        users = list(dict.fromkeys(user for step in self.task.steps for user in (step.agent.user, step.grader.user)))
-        self.image = await self.workshop.images.ensure(environment.image, repositories=repositories, users=users)
+        self.image = await self._ensure(agent_image(self.task))
         if Integrity.PRISTINE in self._tiers() and self.task.graded_artifacts is None and self._workdir() == "/":
             raise UsageError(
                 f"{self.task.path}: the image's working directory is /, so there is nothing narrower to grade. "
                 "Set WORKDIR in the Dockerfile, or name the files in [harness] artifacts"
             )
         for step in self.task.steps:
-            if step.grader.environment is not None:
-                self.grader_images[step.name] = await self.workshop.images.ensure(step.grader.environment.image)
+            if (request := grader_image(self.task, step)) is not None:
+                self.grader_images[step.name] = await self._ensure(request)
+
+    async def _ensure(self, request: ImageRequest) -> ResolvedImage:
+        images = self.workshop.images
+        return await images.ensure(request.source, repositories=request.repositories, users=request.users)
 
     async def _first_healthchecks(self, sandbox: Sandbox) -> None:
         checks = [check for check in (self.task.environment.healthcheck, self.task.steps[0].healthcheck) if check]

@@ -1,4 +1,4 @@
-"""What the sandboxes of an attempt are to be."""
+"""What the images and the sandboxes of an attempt are to be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.outcome import Integrity
 from harness.ports import Labels, SandboxSpec, tier
-from harness.task.image import ResolvedImage
+from harness.task.image import ImageSource, ResolvedImage
 from harness.task.model import Step, Task
 
 _UNLIMITED_S = 24 * 3600.0
@@ -19,6 +19,36 @@ class Owner:
 
     run: str
     attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """An image that a task needs, and who runs git on which repositories in it (`harness.ports.Images.ensure`)."""
+
+    source: ImageSource
+    repositories: tuple[str, ...] = ()
+    users: tuple[str | None, ...] = (None,)
+
+
+def agent_image(task: Task) -> ImageRequest:
+    """The task's image. Agent and grader run git in it, each as its own user."""
+    users = dict.fromkeys(user for step in task.steps for user in (step.agent.user, step.grader.user))
+    repositories = tuple(repository.path for repository in task.repositories)
+    return ImageRequest(task.environment.image, repositories, tuple(users))
+
+
+def grader_image(task: Task, step: Step) -> ImageRequest | None:
+    """The image of a grader that has its own; None: the task's."""
+    if step.grader.environment is None:
+        return None
+    repositories = tuple(repository.path for repository in task.repositories)
+    return ImageRequest(step.grader.environment.image, repositories, (step.grader.user,))
+
+
+def image_requests(task: Task) -> tuple[ImageRequest, ...]:
+    """Every image that a task needs, each once."""
+    requests = [agent_image(task), *(grader_image(task, step) for step in task.steps)]
+    return tuple(dict.fromkeys(request for request in requests if request is not None))
 
 
 def _labels(owner: Owner, task: Task, role: str) -> Labels:
