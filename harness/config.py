@@ -17,6 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.errors import ConfigError
 from harness.task.fields import Size, Text
+from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
+from harness.task.reading import ContextLimits
 from harness.toml import Findings, Table, read_table, refuse, shown
 
 CONFIG_NAME = "harness.toml"
@@ -68,7 +70,9 @@ def _option(value: Any) -> Option:
     texts = isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
     if texts or isinstance(value, str | int | float | bool):
         return cast("Option", value)
-    raise refuse(f"an option can't be {shown(value)}", "Write text, a number, true, false or a list of texts")
+    raise refuse(
+        f"an option can't be {shown(cast('object', value))}", "Write text, a number, true, false or a list of texts"
+    )
 
 
 class AgentConfig(Table):
@@ -131,6 +135,12 @@ class RunConfig(Table):
         """How many attempts each task of a benchmark gets."""
         own = self.benchmarks.get(benchmark)
         return own.n if own is not None and own.n is not None else self.n
+
+    def context_limits(self) -> ContextLimits:
+        """Limits of build contexts for tasks that set none."""
+        return ContextLimits(
+            max_files=self.max_context_files or MAX_CONTEXT_FILES, max_bytes=self.max_context_bytes or MAX_CONTEXT_BYTES
+        )
 
     def anchored(self, folder: Path) -> Self:
         """With relative paths taken from ``folder``."""

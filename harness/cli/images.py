@@ -14,7 +14,6 @@ from harness.errors import BuildFailed, ConfigError, ContextError, EngineError
 from harness.specs import image_requests
 from harness.task.discover import find_tasks, load_tasks
 from harness.task.model import Task
-from harness.task.reading import ContextLimits
 from harness.wiring import make_images, open_engine
 
 config_option = click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
@@ -29,8 +28,7 @@ def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     wanted = list(paths) or config.paths
     if not wanted:
         raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
-    limits = ContextLimits(max_files=config.max_context_files, max_bytes=config.max_context_bytes)
-    loaded = load_tasks(find_tasks(*wanted), limits=limits)
+    loaded = load_tasks(find_tasks(*wanted), limits=config.context_limits())
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     failed, refused = anyio.run(_build, config, loaded.tasks)

@@ -24,7 +24,6 @@ from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
 from harness.run import Execution
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
-from harness.task.reading import ContextLimits
 from harness.wiring import open_workshop, plan_attempts
 
 
@@ -68,8 +67,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
     if not config.paths:
         raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     agent = make_agent(config.agent.name)
-    limits = ContextLimits(max_files=config.max_context_files, max_bytes=config.max_context_bytes)
-    loaded = load_tasks(find_tasks(*config.paths), limits=limits)
+    loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     if not loaded.tasks:
