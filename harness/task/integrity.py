@@ -40,9 +40,7 @@ def task_integrity(reading: Reading, verifier: VerifierTable) -> Declared:
     mode = verifier_mode(reading, verifier, "verifier")
     own = reading.own
     if own is not None and own.integrity is not None:
-        if own.integrity is not Integrity.PRISTINE and verifier.environment is not None:
-            what = f'is "{own.integrity}", but [verifier.environment] asks for a sandbox of the grader\'s own'
-            reading.findings.problem("harness.integrity", what, 'Remove that table, or write integrity = "pristine"')
+        _refuse_unused_environment(reading, verifier, "verifier", own.integrity)
         return Declared(own.integrity, declared=True)
     if mode is not None:
         return Declared(_TIERS[mode], declared=True)
@@ -52,9 +50,16 @@ def task_integrity(reading: Reading, verifier: VerifierTable) -> Declared:
 def step_integrity(reading: Reading, verifier: VerifierTable, place: str, inherited: Integrity) -> Integrity:
     """A step's tier: ``harness.integrity`` decides for every step, else the step's own mode, else the task's."""
     mode = verifier_mode(reading, verifier, place)
-    if mode is None or (reading.own is not None and reading.own.integrity is not None):
+    if reading.own is not None and reading.own.integrity is not None:
+        _refuse_unused_environment(reading, verifier, place, inherited)
         return inherited
-    return _TIERS[mode]
+    return inherited if mode is None else _TIERS[mode]
+
+
+def _refuse_unused_environment(reading: Reading, verifier: VerifierTable, place: str, integrity: Integrity) -> None:
+    if integrity is not Integrity.PRISTINE and verifier.environment is not None:
+        what = f'is "{integrity}", but [{place}.environment] asks for a sandbox of the grader\'s own'
+        reading.findings.problem("harness.integrity", what, 'Remove that table, or write integrity = "pristine"')
 
 
 def resolve_artifacts(reading: Reading, tables: list[ArtifactTable], place: str) -> tuple[Artifact, ...]:

@@ -265,6 +265,12 @@ BAD_STEPS = {
     "prior-context": Bad(
         STEP, "steps/one/trajectory.json", "not supported yet", {**STEP_FILES, "steps/one/trajectory.json": "{}"}
     ),
+    "live-separate": Bad(
+        "[harness]\nintegrity = 'live'\n" + STEP + "[steps.verifier.environment]\ncpus = 1\n",
+        "harness.integrity",
+        "[steps[0].verifier.environment] asks for",
+        STEP_FILES,
+    ),
     "networks": Bad(
         STEP + "[[steps]]\nname='two'\nagent={network_mode='public'}\n[harness]\n",
         "steps[1].agent.network_mode",
