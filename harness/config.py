@@ -58,7 +58,10 @@ def _path(value: Any) -> Path:
         raise refuse(
             f"{shown(value)} is not a path", "Write a path as text, relative to this file's folder or absolute"
         )
-    return Path(os.path.expanduser(value))  # noqa: PTH111 - Path.expanduser raises for a user that doesn't exist
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise refuse(f"{shown(value)} names a home that can't be found", "Write the whole path") from error
 
 
 FilePath = Annotated[Path, BeforeValidator(_path)]
@@ -70,9 +73,8 @@ def _option(value: Any) -> Option:
     texts = isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
     if texts or isinstance(value, str | int | float | bool):
         return cast("Option", value)
-    raise refuse(
-        f"an option can't be {shown(cast('object', value))}", "Write text, a number, true, false or a list of texts"
-    )
+    what = f"an option can't be {shown(cast('object', value))}"
+    raise refuse(what, "Write text, a number, true, false or a list of texts")
 
 
 class AgentConfig(Table):

@@ -79,7 +79,8 @@ def dotted(place: str | Place) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         elif part != "[key]":
-            text += f".{part}" if text else part
+            key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else shown(part)
+            text += f".{key}" if text else key
     return text
 
 

@@ -40,9 +40,7 @@ def task_integrity(reading: Reading, verifier: VerifierTable) -> Declared:
     mode = verifier_mode(reading, verifier, "verifier")
     own = reading.own
     if own is not None and own.integrity is not None:
-        if own.integrity is not Integrity.PRISTINE and verifier.environment is not None:
-            what = f'is "{own.integrity}", but [verifier.environment] asks for a sandbox of the grader\'s own'
-            reading.findings.problem("harness.integrity", what, 'Remove that table, or write integrity = "pristine"')
+        _refuse_unused_environment(reading, verifier, "verifier", own.integrity)
         return Declared(own.integrity, declared=True)
     if mode is not None:
         return Declared(_TIERS[mode], declared=True)
@@ -52,9 +50,16 @@ def task_integrity(reading: Reading, verifier: VerifierTable) -> Declared:
 def step_integrity(reading: Reading, verifier: VerifierTable, place: str, inherited: Integrity) -> Integrity:
     """A step's tier: ``harness.integrity`` decides for every step, else the step's own mode, else the task's."""
     mode = verifier_mode(reading, verifier, place)
-    if mode is None or (reading.own is not None and reading.own.integrity is not None):
+    if reading.own is not None and reading.own.integrity is not None:
+        _refuse_unused_environment(reading, verifier, place, inherited)
         return inherited
-    return _TIERS[mode]
+    return inherited if mode is None else _TIERS[mode]
+
+
+def _refuse_unused_environment(reading: Reading, verifier: VerifierTable, place: str, integrity: Integrity) -> None:
+    if integrity is not Integrity.PRISTINE and verifier.environment is not None:
+        what = f'is "{integrity}", but [{place}.environment] asks for a sandbox of the grader\'s own'
+        reading.findings.problem("harness.integrity", what, 'Remove that table, or write integrity = "pristine"')
 
 
 def resolve_artifacts(reading: Reading, tables: list[ArtifactTable], place: str) -> tuple[Artifact, ...]:
@@ -83,29 +88,32 @@ def graded_artifacts(reading: Reading, file: TaskFile, tiers: frozenset[Integrit
             reading.findings.problem(
                 "harness.artifacts", "is empty", "List what is graded, or remove it: the working directory is"
             )
-        _refuse_graders_own(reading, own.artifacts, "harness.artifacts")
+        _refuse_graders_own(
+            reading, [(f"harness.artifacts[{index}]", path) for index, path in enumerate(own.artifacts)]
+        )
         return tuple(dict.fromkeys(own.artifacts))
     if Integrity.PRISTINE not in tiers:
         return None
-    sources = [table.source for table in file.artifacts]
-    sources += [table.source for step in file.steps for table in step.artifacts]
+    sources = [(f"artifacts[{index}]", table.source) for index, table in enumerate(file.artifacts)]
+    for number, step in enumerate(file.steps):
+        sources += [(f"steps[{number}].artifacts[{index}]", table.source) for index, table in enumerate(step.artifacts)]
     separate = [file.verifier, *(step.verifier for step in file.steps)]
     asked = any(table.environment_mode is VerifierMode.SEPARATE or table.environment is not None for table in separate)
     if asked and (own is None or sources):
-        _refuse_graders_own(reading, sources, "artifacts")
-        return tuple(dict.fromkeys([PUBLISHED, *sources]))
+        _refuse_graders_own(reading, sources)
+        return tuple(dict.fromkeys([PUBLISHED, *(path for _, path in sources)]))
     if file.environment.workdir == "/":
         what = 'is "/", which is what a pristine grading would replace'
         reading.findings.problem("environment.workdir", what, "List what is graded in harness.artifacts")
     return None
 
 
-def _refuse_graders_own(reading: Reading, paths: list[str], place: str) -> None:
-    for index, path in enumerate(paths):
+def _refuse_graders_own(reading: Reading, paths: list[tuple[str, str]]) -> None:
+    for place, path in paths:
         if any(_overlap(path, kept) for kept in _GRADERS_OWN):
             what = f"{shown(path)} would bring the agent's files into the grader's own places"
             remedy = f"Name a narrower path, apart from {', '.join(_GRADERS_OWN)}"
-            reading.findings.problem(f"{place}[{index}]", what, remedy)
+            reading.findings.problem(place, what, remedy)
 
 
 def _overlap(one: str, other: str) -> bool:

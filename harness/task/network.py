@@ -22,7 +22,9 @@ def resolve_network(reading: Reading, fields: NetworkFields, place: str) -> Netw
         reading.findings.problem(f"{place}.allowed_hosts", what, 'Set network_mode = "allowlist", or remove the hosts')
     if fields.network_mode is None:
         return None
-    return Network(mode=fields.network_mode, allowed_hosts=hosts)
+    return Network(
+        mode=fields.network_mode, allowed_hosts=hosts if fields.network_mode is NetworkMode.ALLOWLIST else ()
+    )
 
 
 def normal_host(entry: str) -> str | None:

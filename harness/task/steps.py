@@ -43,7 +43,7 @@ def resolve_steps(reading: Reading, whole: Whole) -> tuple[Step, ...]:
         return (_step(reading, whole, None, 0),)
     usable = _usable(reading, whole.file.steps)
     steps = tuple(_step(reading, whole, whole.file.steps[index], index) for index in usable)
-    _refuse_changing_network(reading, whole, steps)
+    _refuse_changing_network(reading, whole, dict(zip(usable, steps, strict=True)))
     return steps
 
 
@@ -157,10 +157,12 @@ def _refuse_other_network(
         reading.unsupported(field, what, 'Give both the same network, or set verifier.environment_mode = "separate"')
 
 
-def _refuse_changing_network(reading: Reading, whole: Whole, steps: tuple[Step, ...]) -> None:
-    """The steps share one sandbox, and so one network."""
-    networks = [step.agent.network or whole.environment.network for step in steps]
-    for index, network in enumerate(networks):
-        if network != networks[0]:
-            what = f"the network changes from {networks[0].mode} to {network.mode} between steps"
+def _refuse_changing_network(reading: Reading, whole: Whole, steps: dict[int, Step]) -> None:
+    """The steps, by their index in the file, share one sandbox and so one network."""
+    first: Network | None = None
+    for index, step in steps.items():
+        network = step.agent.network or whole.environment.network
+        first = first or network
+        if network != first:
+            what = f"the network changes from {first.mode} to {network.mode} between steps"
             reading.unsupported(f"steps[{index}].agent.network_mode", what, "Give every step the same network")
