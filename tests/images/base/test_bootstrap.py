@@ -54,9 +54,11 @@ async def test_failure_within_the_stream_never_looks_like_its_end(program: Path)
 
 
 async def test_cancelling_ends_the_program(program: Path, tmp_path: Path) -> None:
+    running = tmp_path / "running"
+    os.mkfifo(running)
     install(
         program,
-        f"trap 'echo cleaned > {tmp_path}/end; exit 1' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done",
+        f"trap 'echo cleaned > {tmp_path}/end; exit 1' TERM; echo yes > {running}; while :; do sleep 0.05; done",
     )
     with anyio.move_on_after(20) as scope:
         async with anyio.create_task_group() as tasks:
@@ -66,8 +68,7 @@ async def test_cancelling_ends_the_program(program: Path, tmp_path: Path) -> Non
                     pytest.fail("entered without a byte")
 
             tasks.start_soon(bootstrap)
-            while not (tmp_path / "pid").exists():
-                await anyio.sleep(0.01)
+            await anyio.to_thread.run_sync(running.read_text)
             tasks.cancel_scope.cancel()
     assert not scope.cancelled_caught
     assert (tmp_path / "end").read_text() == "cleaned\n"
