@@ -131,7 +131,7 @@ def launch(host: str) -> str:
     environment.pop("DOCKER_HOST", None)
     with LOG_FILE.open("wb") as log:
         process = subprocess.Popen(
-            ["dockerd", "--host", host, *options],
+            ["dockerd", "--log-level", "warn", "--host", host, *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

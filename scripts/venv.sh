@@ -48,6 +48,10 @@ fi
 groups=
 for group in "$@"; do groups="$groups --group $group"; done
 echo "venv: installing into .venv ($("$python" --version)${*:+, $*})"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # the first with --group
+# Errors only: a machine's own pip settings can warn about every package.
+pip_install() {
+  .venv/bin/python -m pip --quiet --quiet --disable-pip-version-check install "$@" </dev/null
+}
+pip_install --upgrade 'pip>=25.1' # the first with --group
 # shellcheck disable=SC2086 # one word for each option
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable . $groups
+pip_install --editable . $groups

@@ -43,8 +43,9 @@ async def ensure_base(
     certificates: Sequence[bytes] = (),
     progress: Callable[[str], None] = lambda line: None,
     rebuild: bool = False,
+    recipes: Sequence[Recipe] = RECIPES,
 ) -> tuple[BaseImage, ...]:
-    """Make `RECIPES` present on the engine: built where a registry gives Debian's image, else made from packages.
+    """Make the project's images present on the engine: built where a registry gives Debian's, else made from packages.
 
     certificates: the host's extra certificates (`harness.images.trust.extra_certificates`), PEM.
     progress: gets one line whenever something that takes time begins or ends.
@@ -55,7 +56,7 @@ async def ensure_base(
     """
     images: list[BaseImage] = []
     way: Way | None = None
-    for recipe in RECIPES:
+    for recipe in recipes:
         present = None if rebuild else await _current(engine, recipe, certificates)
         if present is not None:
             images.append(BaseImage(recipe.tag, present, Way.FOUND))
