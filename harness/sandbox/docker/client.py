@@ -7,7 +7,7 @@ what those mean for a sandbox, an image or a network is decided where they are a
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -26,8 +26,8 @@ API_VERSION = (1, 41)
 CALL_TIMEOUT_S = 120.0
 CHUNK_BYTES = 256 * 1024
 
-Params = Mapping[str, str]
-NO_PARAMS: Params = {}
+Params = Mapping[str, str] | Sequence[tuple[str, str]]
+NO_PARAMS: Params = ()
 
 
 class ApiError(EngineError):
