@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import PurePosixPath
 
 import anyio
 
@@ -18,15 +19,17 @@ from harness.sandbox.docker.client import ApiError
 from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.execution import Execution
 from harness.sandbox.docker.frames import Frames
-from harness.sandbox.docker.json import items, text
+from harness.sandbox.docker.json import items, number, text
 from harness.sandbox.docker.networking import Attachment
 from harness.sandbox.kept import Kept
 
 READY_S = 30.0
 """For the first process to say that it runs."""
 HOSTS_PATH = "/etc/hosts"
-OWN_PATHS = frozenset({TOOLBOX, TOOLBOX.rpartition("/")[0]})
-"""Folders that the harness itself makes in a sandbox, as mount points."""
+OWN_PATHS = frozenset({TOOLBOX, TOOLBOX.rpartition("/")[0], "/sbin/docker-init", "/usr/sbin/docker-init"})
+"""Mount points that the harness and the engine make in every sandbox."""
+MODIFIED = 0
+"""What the engine says of a path that was there before."""
 _SMALL = ArchiveCaps(max_bytes=64 * 1024, max_members=1)
 
 
@@ -82,10 +85,9 @@ class DockerSandbox:
             if error.status == 404:
                 raise SandboxGone(f"the sandbox {self.container.short_id} is gone: {error}") from error
             raise
-        paths = [path for item in items(answer) if (path := text(item, "Path")) and path not in OWN_PATHS]
-        if HOSTS_PATH in paths and await self._wrote_hosts():
-            paths.remove(HOSTS_PATH)
-        return tuple(paths)
+        found = {text(item, "Path"): number(item, "Kind") for item in items(answer)}
+        own = OWN_PATHS | ({HOSTS_PATH} if HOSTS_PATH in found and await self._wrote_hosts() else frozenset[str]())
+        return _foreign(found, own)
 
     async def _wrote_hosts(self) -> bool:
         """Whether /etc/hosts holds exactly what the first process wrote there."""
@@ -98,6 +100,15 @@ class DockerSandbox:
                 return content is not None and content.read() == first.HOSTS.encode()
         except (TransferFailed, tarfile.TarError):
             return False
+
+
+def _foreign(found: Mapping[str, int | None], own: Set[str]) -> tuple[str, ...]:
+    """The paths that differ, without our own, and without folders that differ only because those lie in them."""
+    above_own = {str(folder) for path in own & found.keys() for folder in PurePosixPath(path).parents}
+    explained = {path for path in above_own if found.get(path) == MODIFIED}
+    foreign = set(found) - own - explained
+    above_foreign = {str(folder) for path in foreign for folder in PurePosixPath(path).parents}
+    return tuple(path for path in found if path in foreign or (path in explained and path in above_foreign))
 
 
 async def _boot(container: Container) -> None:
