@@ -1,4 +1,4 @@
-"""Checks that the lost commits are part of main. Exit status: 0 all well, 1 something is wrong, 3 git can't be used here.
+"""Checks that the lost commits are part of main. Exit status: 0 all well, 10 something is wrong, 3 git can't be used here.
 
 The repository's own configuration is the agent's work, so only git's plumbing is called, nothing may be fetched, and
 replacement objects, grafts and the commit graph, which can pretend a history, are ignored.
@@ -9,6 +9,8 @@ import sys
 
 MAIN_TIP = "a5f76e1470e06ccb80ff8d2db7e9fbc19d4b32be"
 LOST_TIP = "a4d9254e5714ca8f8f0ced691a5f8c474bd1d998"
+WRONG = 10
+UNUSABLE = 3
 FIELDS = ["gust", "pressure", "temperature", "time", "wind"]
 FILES = {
     "README.md": "# Station settings\n\nOne field per line in fields.txt.\n",
@@ -68,11 +70,11 @@ def checks(git: Git) -> dict[str, bool]:
 def main() -> int:
     git = Git(sys.argv[1])
     if not usable(git):
-        return 3
+        return UNUSABLE
     results = checks(git)
     for name, passed in results.items():
         print("ok  " if passed else "FAIL", name)
-    return 0 if all(results.values()) else 1
+    return 0 if all(results.values()) else WRONG
 
 
 if __name__ == "__main__":

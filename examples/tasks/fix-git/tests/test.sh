@@ -5,6 +5,6 @@ python3 -I /tests/check.py /workspace/repo > /logs/verifier/report.txt && status
 cat /logs/verifier/report.txt
 case $status in
     0) echo 1 > /logs/verifier/reward.txt ;;
-    1) echo 0 > /logs/verifier/reward.txt ;;
+    10) echo 0 > /logs/verifier/reward.txt ;;
     *) exit "$status" ;;
 esac
