@@ -19,7 +19,7 @@ import structlog
 
 from harness.archive import Folder, Tree, pack
 from harness.concurrency import find
-from harness.errors import EngineError, EngineUnreachable, UsageError
+from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxGone, UsageError
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
@@ -303,15 +303,22 @@ class _Attempt:
         return Ending.ENV_DONE
 
     async def _collect(self, request: GradeRequest) -> Grade | None:
-        """None when there is something to grade; a grade of 0 when nothing is left of the sandbox and nothing explains it."""
+        """None when there is something to grade.
+
+        A sandbox that is gone, or whose artifacts are too large, leaves nothing to grade: 0. An archive that can't be read
+        for another reason may be the harness's fault or the engine's: the grading has failed, and there is no reward.
+        """
         try:
             await self.workshop.grader.collect(request)
         except EngineUnreachable as error:
             raise InfraAbort(Cause.SANDBOX_LOST, str(error)) from error
-        except EngineError as error:
-            message = f"what the agent left can't be read, so there is nothing to grade: {error}"
+        except (SandboxGone, CapExceeded) as error:
+            message = f"nothing of what the agent left can be graded: {error}"
             self.notes.append(message)
             return Grade(status=GradingStatus.GRADED, reward=0.0, integrity=request.integrity, message=message)
+        except EngineError as error:
+            message = f"what the agent left could not be read: {error}"
+            return Grade(status=GradingStatus.FAILED, integrity=request.integrity, message=message)
         return None
 
     async def _grade(self, request: GradeRequest) -> Grade:

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
 from harness.task.image import ResolvedImage
+from harness.task.model import task_key
 
 SCHEMA_VERSION = "1"
 
@@ -53,6 +54,11 @@ class AttemptRecord(Record):
     """Seconds since the epoch."""
     finished_at: float | None = None
     folder: Path
+
+    @property
+    def key(self) -> str:
+        """``benchmark/task``, for people."""
+        return task_key(self.benchmark, self.task)
 
     @property
     def counted(self) -> bool:

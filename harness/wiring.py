@@ -16,7 +16,8 @@ from harness.graders.script import ScriptGrader
 from harness.images import ImageResolver
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
-from harness.sandbox.docker import DockerEngine
+from harness.sandbox.docker.address import parse_address
+from harness.sandbox.docker.engine import DockerEngine
 from harness.store.sql import SqlStore
 from harness.task.model import Step, Task
 
@@ -24,7 +25,8 @@ from harness.task.model import Step, Task
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    async with DockerEngine(config.engine.host) as engine:
+    address = parse_address(config.engine.host) if config.engine.host else None
+    async with DockerEngine(address) as engine:
         yield engine
 
 

@@ -71,7 +71,7 @@ def _tasks(records: Sequence[AttemptRecord]) -> Table:
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     by_task: dict[str, list[AttemptRecord]] = {}
     for row in records:
-        by_task.setdefault(row.task if row.benchmark == row.task else f"{row.benchmark}/{row.task}", []).append(row)
+        by_task.setdefault(row.key, []).append(row)
     for name, rows in by_task.items():
         rewards = [row.reward for row in rows if row.counted and row.reward is not None]
         mean = sum(rewards) / len(rewards) if rewards else None

@@ -42,7 +42,7 @@ def _facts(console: Console, record: AttemptRecord) -> None:
     grade = record.grade
     rows: list[tuple[str, str]] = [
         ("attempt", f"{record.id} (run {record.run})"),
-        ("task", f"{record.benchmark}/{record.task} #{record.index}, {record.task_digest[:19]}"),
+        ("task", f"{record.key} #{record.index}, {record.task_digest[:19]}"),
         ("agent", record.agent),
         ("ending", text.ending(record.ending, record.cause)),
         ("reward", "not graded" if record.reward is None else text.reward(record.reward)),
@@ -107,7 +107,7 @@ def runs(run: str | None, runs_dir: Path, as_json: bool) -> None:
     table = Table("attempt", "task", "ending", "reward", "took", box=None, padding=(0, 2, 0, 0), header_style="dim")
     for record in records:
         spent = None if record.finished_at is None else record.finished_at - record.started_at
-        name = Text(text.printable(f"{record.benchmark}/{record.task}#{record.index}"))
+        name = Text(text.printable(f"{record.key}#{record.index}"))
         ending = text.ending(record.ending, record.cause)
         table.add_row(record.id, name, ending, text.reward(record.reward), text.seconds(spent))
     console.print(table)

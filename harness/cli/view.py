@@ -123,8 +123,9 @@ class LiveView:
 def describe(record: AttemptRecord) -> str:
     """One line on an attempt that ended."""
     spent = sum(stamp.duration_s or 0.0 for stamp in record.phases if stamp.phase is not Phase.QUEUE)
-    key = record.task if record.benchmark == record.task else f"{record.benchmark}/{record.task}"
-    line = f"{key}#{record.index}: reward {text.reward(record.reward)}, {text.ending(record.ending, record.cause)}"
+    line = (
+        f"{record.key}#{record.index}: reward {text.reward(record.reward)}, {text.ending(record.ending, record.cause)}"
+    )
     detail = f" — {record.detail}" if record.detail else ""
     return f"{line}, {text.seconds(spent)} [{record.id}]{detail}"
 

@@ -206,4 +206,9 @@ class Task(Record):
     @property
     def key(self) -> str:
         """``benchmark/name``, for people; the digest is the identity."""
-        return self.name if self.benchmark == self.name else f"{self.benchmark}/{self.name}"
+        return task_key(self.benchmark, self.name)
+
+
+def task_key(benchmark: str, name: str) -> str:
+    """``benchmark/name``, without saying twice what the name says already."""
+    return name if name == benchmark or name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"
