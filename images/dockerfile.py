@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -211,8 +211,3 @@ def _platform_values(platform: str | None) -> dict[str, str]:
             f"{prefix}VARIANT": variant,
         }
     return values
-
-
-def references(dockerfile: Dockerfile) -> Sequence[str]:
-    """Each image that is named, once, in order."""
-    return tuple(dict.fromkeys(named.ref for named in dockerfile.images))

@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.errors import ContextError
-from harness.images.gopattern import BadPattern, PathTest, compile_pattern
+from harness.images.gopattern import PathTest, compile_pattern
+from harness.images.goregex import BadPattern
 
 IGNORE_FILE = ".dockerignore"
 _SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
