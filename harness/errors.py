@@ -88,6 +88,7 @@ class BuildFailed(EngineError):
     instruction: the Dockerfile instruction that failed, where the builder named it.
     log_tail: the last lines of the build's log, at most 4 KiB.
     log_path: where the whole log lies, if it was kept.
+    tasks: the tasks that can't run without the image; whoever knows them sets them.
     """
 
     def __init__(self, message: str, *, instruction: str, log_tail: str, log_path: str | None = None) -> None:
@@ -95,6 +96,7 @@ class BuildFailed(EngineError):
         self.instruction = instruction
         self.log_tail = log_tail
         self.log_path = log_path
+        self.tasks: tuple[str, ...] = ()
 
 
 class StartFailed(EngineError):

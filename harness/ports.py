@@ -278,6 +278,22 @@ class Images(Protocol):
         """
         ...
 
+    async def with_repositories(
+        self,
+        image: ResolvedImage,
+        *,
+        repositories: Sequence[str],
+        users: Sequence[str | None],
+        workdir: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> ResolvedImage:
+        """An image in which each user can run git in each repository, and in the one that ``workdir`` lies in.
+
+        users: who will run git, agent and grader; None is the image's own. Cached: a second call costs one look.
+        Raises BuildFailed when a declared repository can't be used.
+        """
+        ...
+
 
 # --- agents and graders ---------------------------------------------------------------------------------------------
 

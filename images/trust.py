@@ -33,6 +33,9 @@ HOST_ADDITIONS = (
 DISTRIBUTION_SETS = (Path("/usr/share/ca-certificates/mozilla"),)
 """Folders with the public certificates that the distribution packages."""
 
+TRUST_LABEL = "harness.ca"
+"""On each image that trusts the host's certificates: their digest (`certificates_digest`)."""
+
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s*(.+?)\s*-----END CERTIFICATE-----", re.DOTALL)
 
 
