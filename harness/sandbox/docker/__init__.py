@@ -1,0 +1,1 @@
+"""Sandboxes and images on a Docker engine."""

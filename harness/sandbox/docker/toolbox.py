@@ -1,0 +1,79 @@
+"""The read-only toolbox: a volume with static tools, filled once from an image that holds them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from harness.errors import EngineError, StartFailed
+from harness.sandbox.docker.client import ApiError, EngineClient
+from harness.sandbox.docker.json import Json, text
+
+IMAGE = "harness/toolbox:bookworm"
+LABEL = "harness.toolbox"
+FOLDER = "/toolbox"
+"""Where the tools lie in the image."""
+
+
+class Toolbox:
+    """Finds or makes the toolbox's volume, once per engine."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._volume = ""
+        self._filling = anyio.Lock()
+
+    async def volume(self) -> str:
+        """The name of the filled volume. Raises StartFailed when the toolbox's image is missing."""
+        async with self._filling:
+            if not self._volume:
+                self._volume = await self._fill()
+        return self._volume
+
+    async def _fill(self) -> str:
+        try:
+            image = text(await self._client.call("GET", f"/images/{IMAGE}/json"), "Id")
+        except ApiError as error:
+            if error.status == 404:
+                raise StartFailed(
+                    f"the toolbox's image {IMAGE} isn't on the engine. Run: harness images base"
+                ) from error
+            raise
+        name = f"harness-toolbox-{image.removeprefix('sha256:')[:16]}"
+        # Two processes that fill at once could let a sandbox see a volume that is half full.
+        lock = await anyio.to_thread.run_sync(_acquire, name)
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._fill_from(image, name)
+        finally:
+            os.close(lock)
+        return name
+
+    async def _fill_from(self, image: str, name: str) -> None:
+        """The engine copies what an image holds into an empty volume when it creates a container with it. Full ones stay."""
+        await self._client.call("POST", "/volumes/create", body={"Name": name, "Labels": {LABEL: image}})
+        mount: Json = {"Type": "volume", "Source": name, "Target": FOLDER}
+        body: dict[str, Json] = {
+            "Image": image,
+            "Cmd": ["/toolbox/busybox", "true"],
+            "Labels": {LABEL: image},
+            "NetworkDisabled": True,
+            "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
+        }
+        container = text(await self._client.call("POST", "/containers/create", body=body), "Id")
+        with suppress(EngineError):  # an unused container of a known image does no harm, and the sweep knows its label
+            await self._client.call("DELETE", f"/containers/{container}", params={"force": "1"})
+
+
+def _acquire(name: str) -> int:
+    """Take the lock of this name on this machine; closing the number that it gives releases it."""
+    path = Path(tempfile.gettempdir()) / f"{name}.{os.getuid()}.lock"
+    number = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(number, fcntl.LOCK_EX)
+    return number
