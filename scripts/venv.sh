@@ -30,7 +30,7 @@ apt_install() {
   echo "venv: installing $* with apt"
   export DEBIAN_FRONTEND=noninteractive
   apt-get -qq update </dev/null || true # one unreachable source fails it; the others may do
-  apt-get -qq install -y --no-install-recommends "$@" </dev/null >/dev/null || fail "apt-get could not install $*"
+  said=$(apt-get -qq install -y --no-install-recommends "$@" </dev/null 2>&1) || fail "apt-get could not install $*: $said"
 }
 
 command -v git >/dev/null || apt_install git

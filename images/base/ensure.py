@@ -48,7 +48,7 @@ async def ensure_base(
     """Make the project's images present on the engine: built where a registry gives Debian's, else made from packages.
 
     certificates: the host's extra certificates (`harness.images.trust.extra_certificates`), PEM.
-    progress: gets one line whenever something that takes time begins or ends.
+    progress: gets one line whenever something that takes time begins or ends. From packages, both take about half a minute.
     rebuild: make them again even if they are current, for newer packages.
 
     Raises UnsupportedError (with the remedy) where neither way is open, ImageUnavailable or BuildFailed where one failed,
@@ -81,7 +81,7 @@ async def _choose(engine: ImageEngine, progress: Callable[[str], None], *, fresh
     here = await engine.inspect_image(START) is not None
     if here and not fresh:
         return Way.REGISTRY
-    reason = f"no answer within {PULL_S:.0f} s"
+    reason = f"{START} can't be pulled: no answer within {PULL_S:.0f} s"
     try:
         with anyio.move_on_after(PULL_S):
             await engine.pull_image(START)
@@ -89,9 +89,9 @@ async def _choose(engine: ImageEngine, progress: Callable[[str], None], *, fresh
     except ImageUnavailable as error:
         reason = str(error)
     if here:
-        progress(f"{START} could not be refreshed ({reason}): using the one that is here")
+        progress(f"{reason}; using the one that is here")
         return Way.REGISTRY
-    progress(f"{START} can't be pulled ({reason}): using Debian's packages instead")
+    progress(f"{reason}; using Debian's packages instead")
     await require_mmdebstrap(progress)
     return Way.PACKAGES
 
@@ -110,7 +110,7 @@ async def _make(
         )
         image = await engine.build_image(request, lambda line: None)
     else:
-        progress(f"{recipe.tag}: making it from Debian's packages (once, about half a minute)")
+        progress(f"{recipe.tag}: making it from Debian's packages")
         async with root_filesystem(recipe, certificates) as archive:
             image = await engine.import_image(archive, recipe.tag, changes=recipe.changes(certificates))
     progress(f"{recipe.tag}: made in {anyio.current_time() - began:.1f} s")

@@ -124,6 +124,7 @@ BASE = Recipe(
         "--dpkgopt={folder}/dpkg.cfg",
         "--aptopt={folder}/apt.conf",
         '--customize-hook=sh "{folder}/finish.sh" "$1" "{certificates}"',
+        '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf"',  # the host's: mmdebstrap copies them
     ),
     takes_certificates=True,
 )

@@ -13,4 +13,4 @@ if [ -d "$own" ]; then
   chroot "${root:-/}" update-ca-certificates >/dev/null
 fi
 rm -rf "$root/var/cache/debconf/"*-old "$root/var/lib/dpkg/"*-old "$root/var/log/"*.log "$root/var/log/apt" \
-  "$root/usr/share/doc" "$root/usr/share/gitweb" "$root/usr/share/lintian"
+  "$root/usr/share/gitweb" "$root/usr/share/lintian"

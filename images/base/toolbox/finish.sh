@@ -55,6 +55,10 @@ for family in iptables ip6tables; do
   done
 done
 
+for notice in "$root"/usr/share/doc/*/copyright; do
+  package=$(basename "$(dirname "$notice")")
+  install -D -m 644 "$notice" "$new/usr/share/doc/$package/copyright"
+done
 cp "$(find_one etc/protocols)" "$(find_one etc/services)" "$new/etc/"
 echo 'root:x:0:0:root:/:/bin/sh' >"$new/etc/passwd"
 echo 'root:x:0:' >"$new/etc/group"

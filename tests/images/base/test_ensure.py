@@ -114,7 +114,7 @@ async def test_rebuild_pulls_again_and_makes_do_with_what_is_here() -> None:
     images = await ensure_base(shelf, rebuild=True, progress=lines.append)
     assert shelf.pulls == [START]
     assert {image.way for image in images} == {Way.REGISTRY}
-    assert "could not be refreshed" in lines[0]
+    assert "using the one that is here" in lines[0]
     assert "no such host" in lines[0]
 
 
