@@ -48,6 +48,7 @@ def ask(source: str) -> Any:
     drop: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": ()} if os.getuid() == 0 else {}
     done = subprocess.run(
         [sys.executable, "-I", "-B", "-c", _WORKER, str(package)],
+        check=False,
         input=source.encode(),
         capture_output=True,
         timeout=10,

@@ -35,7 +35,8 @@ class Git:
         self._command = ("git", "-C", repository, "-c", "core.commitGraph=false", "-c", "core.fsmonitor=false")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run([*self._command, *arguments], env=ENVIRONMENT, capture_output=True, timeout=20)
+        command = [*self._command, *arguments]
+        return subprocess.run(command, check=False, env=ENVIRONMENT, capture_output=True, timeout=20)
 
     def succeeds(self, *arguments: str) -> bool:
         return self.run(*arguments).returncode == 0

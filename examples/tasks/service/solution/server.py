@@ -6,13 +6,14 @@ import threading
 from collections import defaultdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 readings: dict[str, list[float]] = defaultdict(list)
 lock = threading.Lock()
 
 
 def load(path: str) -> None:
-    with open(path, newline="", encoding="utf-8") as file:
+    with Path(path).open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             readings[row["station"]].append(float(row["temperature"]))
 

@@ -53,7 +53,10 @@ def check_mean(station: str, count: int, mean: float) -> None:
     expect(status == 200 and isinstance(content, dict), f"mean of {station}: status {status}, {content}")
     assert isinstance(content, dict)
     expect(set(content) == {"station", "count", "mean"}, f"mean of {station}: {content}")
-    expect(content["station"] == station and content["count"] == count, f"mean of {station}: {content}, not {count} readings")
+    expect(
+        content["station"] == station and content["count"] == count,
+        f"mean of {station}: {content}, not {count} readings",
+    )
     found = content["mean"]
     expect(isinstance(found, (int, float)) and abs(found - mean) <= 0.001, f"mean of {station}: {found}, not {mean}")
 
@@ -79,7 +82,10 @@ def errors() -> None:
         ("POST", "/readings", b'{"station": "skagen"}', 400),
     ):
         status, content = ask(method, path, raw=raw)
-        expect(status == wanted and isinstance(content, dict) and "error" in content, f"{method} {path}: {status}, {content}")
+        expect(
+            status == wanted and isinstance(content, dict) and "error" in content,
+            f"{method} {path}: {status}, {content}",
+        )
 
 
 def additions() -> None:

@@ -1,9 +1,10 @@
 import csv
+from pathlib import Path
 
 seen: set[str] = set()
 with (
-    open("/workspace/orders.csv", newline="", encoding="utf-8") as source,
-    open("/workspace/out/orders.csv", "w", newline="", encoding="utf-8") as target,
+    Path("/workspace/orders.csv").open(newline="", encoding="utf-8") as source,
+    Path("/workspace/out/orders.csv").open("w", newline="", encoding="utf-8") as target,
 ):
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(["order", "customer", "amount"])
