@@ -47,7 +47,7 @@ from harness.ports import (
 )
 from harness.record import AttemptRecord, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
-from harness.specs import ImageRequest, Owner, agent_image, agent_spec, grader_image, grader_spec
+from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
@@ -217,7 +217,7 @@ class _Attempt:
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)
 
     async def _find_images(self) -> None:
-        self.image = await self._ensure(agent_image(self.task))
+        self.image = await find_image(self.workshop.images, agent_image(self.task))
         if Integrity.PRISTINE in self._tiers() and self.task.graded_artifacts is None and self._workdir() == "/":
             raise UsageError(
                 f"{self.task.path}: the image's working directory is /, so there is nothing narrower to grade. "
@@ -225,11 +225,7 @@ class _Attempt:
             )
         for step in self.task.steps:
             if (request := grader_image(self.task, step)) is not None:
-                self.grader_images[step.name] = await self._ensure(request)
-
-    async def _ensure(self, request: ImageRequest) -> ResolvedImage:
-        images = self.workshop.images
-        return await images.ensure(request.source, repositories=request.repositories, users=request.users)
+                self.grader_images[step.name] = await find_image(self.workshop.images, request)
 
     async def _first_healthchecks(self, sandbox: Sandbox) -> None:
         checks = [check for check in (self.task.environment.healthcheck, self.task.steps[0].healthcheck) if check]

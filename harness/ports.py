@@ -266,13 +266,8 @@ class ImageEngine(Protocol):
 class Images(Protocol):
     """Turns what a task asks for into an image on the engine."""
 
-    async def ensure(
-        self, source: ImageSource, *, repositories: Sequence[str] = (), users: Sequence[str | None] = (None,)
-    ) -> ResolvedImage:
+    async def ensure(self, source: ImageSource) -> ResolvedImage:
         """Find, pull or build it. One build or pull per digest at a time.
-
-        repositories: git repositories that ``users`` (None: the image's own) must be able to use, beside the one at the
-        image's working directory, if there is one.
 
         Raises ContextError (the user's), BuildFailed, ImageUnavailable or EngineUnreachable.
         """
@@ -285,12 +280,10 @@ class Images(Protocol):
         repositories: Sequence[str],
         users: Sequence[str | None],
         workdir: str | None = None,
-        progress: Callable[[str], None] | None = None,
     ) -> ResolvedImage:
         """An image in which each user can run git in each repository, and in the one that ``workdir`` lies in.
 
-        users: who will run git, agent and grader; None is the image's own. Cached: a second call costs one look.
-        Raises BuildFailed when a declared repository can't be used.
+        users: None is the image's own. workdir: None is the image's own. Raises BuildFailed where that can't be had.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.outcome import Integrity
-from harness.ports import Labels, SandboxSpec, tier
+from harness.ports import Images, Labels, SandboxSpec, tier
 from harness.task.image import ImageSource, ResolvedImage
 from harness.task.model import Step, Task
 
@@ -23,9 +23,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """An image that a task needs, and who runs git on which repositories in it (`harness.ports.Images.ensure`)."""
+    """An image that a task needs, and who runs git on which repositories in it."""
 
     source: ImageSource
+    workdir: str | None = None
     repositories: tuple[str, ...] = ()
     users: tuple[str | None, ...] = (None,)
 
@@ -34,7 +35,7 @@ def agent_image(task: Task) -> ImageRequest:
     """The task's image. Agent and grader run git in it, each as its own user."""
     users = dict.fromkeys(user for step in task.steps for user in (step.agent.user, step.grader.user))
     repositories = tuple(repository.path for repository in task.repositories)
-    return ImageRequest(task.environment.image, repositories, tuple(users))
+    return ImageRequest(task.environment.image, task.environment.workdir, repositories, tuple(users))
 
 
 def grader_image(task: Task, step: Step) -> ImageRequest | None:
@@ -42,7 +43,16 @@ def grader_image(task: Task, step: Step) -> ImageRequest | None:
     if step.grader.environment is None:
         return None
     repositories = tuple(repository.path for repository in task.repositories)
-    return ImageRequest(step.grader.environment.image, repositories, (step.grader.user,))
+    environment = step.grader.environment
+    return ImageRequest(environment.image, environment.workdir, repositories, (step.grader.user,))
+
+
+async def find_image(images: Images, request: ImageRequest) -> ResolvedImage:
+    """The image on the engine, with its repositories usable."""
+    image = await images.ensure(request.source)
+    return await images.with_repositories(
+        image, repositories=request.repositories, users=request.users, workdir=request.workdir
+    )
 
 
 def image_requests(task: Task) -> tuple[ImageRequest, ...]:

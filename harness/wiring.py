@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 
 from harness.attempt import AttemptPlan, Workshop
-from harness.config import RunConfig, TimeoutsConfig
+from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.graders.script import ScriptGrader
-from harness.images import ImageResolver
+from harness.images import ImageMap, ImageResolver
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
@@ -32,7 +32,8 @@ async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
 
 def make_images(config: RunConfig, engine: DockerEngine) -> ImageResolver:
     """The images of a run: the engine's, under the configuration's map and trust."""
-    return ImageResolver(engine, image_map=config.images.map, trust=config.images.trust_host_certificates.value)
+    trusted = config.images.trust_host_certificates is not TrustHost.NEVER
+    return ImageResolver(engine, image_map=ImageMap(config.images.map), certificates=None if trusted else ())
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import click
 from harness.cli import BAD_USE, NOT_GRADED, text
 from harness.config import RunConfig, TrustHost, load_config
 from harness.errors import BuildFailed, ConfigError, ContextError, EngineError
-from harness.specs import image_requests
+from harness.specs import find_image, image_requests
 from harness.task.discover import find_tasks, load_tasks
 from harness.task.model import Task
 from harness.wiring import make_images, open_engine
@@ -46,7 +46,7 @@ async def _build(config: RunConfig, tasks: tuple[Task, ...]) -> tuple[int, int]:
             for request in image_requests(task):
                 began = time.monotonic()
                 try:
-                    image = await images.ensure(request.source, repositories=request.repositories, users=request.users)
+                    image = await find_image(images, request)
                 except ContextError as error:
                     refused += 1
                     click.echo(f"{task.key}: error: {error}", err=True)
