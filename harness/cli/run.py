@@ -23,8 +23,8 @@ from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
 from harness.run import Execution
 from harness.store.sql import SqlStore
-from harness.task.discover import Loaded, find_tasks, load_tasks
-from harness.wiring import open_workshop, plan_attempts
+from harness.task.discover import Loaded
+from harness.wiring import load, open_workshop, plan_attempts
 
 
 @click.command()
@@ -67,7 +67,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
     if not config.paths:
         raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     agent = make_agent(config.agent.name)
-    loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
+    loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     if not loaded.tasks:
