@@ -1,1 +1,1 @@
-"""."""
+"""Graders: what turns a finished sandbox into a grade."""

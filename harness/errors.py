@@ -15,6 +15,8 @@
     │   ├── StartFailed         a sandbox could not be created or started
     │   ├── SandboxGone         the sandbox no longer exists or no longer runs
     │   └── TransferFailed      an archive could not be read from or written to a sandbox
+    │       ├── CapExceeded     it is larger, or has more members, than allowed
+    │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
     ├── StoreError            the run's folder or database
     ├── AttemptCancelled      the user, or the run, asked an attempt to stop
@@ -107,6 +109,10 @@ class SandboxGone(EngineError):
 
 class TransferFailed(EngineError):
     """An archive could not be read from, or written to, a sandbox; or it broke a cap."""
+
+
+class CapExceeded(TransferFailed):
+    """An archive is larger, or has more members, than its caller allows."""
 
 
 class PathMissing(TransferFailed):

@@ -88,11 +88,11 @@ PhaseListener = Callable[[PhaseStamp], None]
 class PhaseClock:
     """Stamps phases into a file of JSON lines, as they begin and as they end.
 
-    The file is appended to and flushed, not synced: a stamp is cheap, a verdict is durable.
+    The file is appended to, not synced: a stamp is cheap, a verdict is durable.
     """
 
     def __init__(self, path: Path, listener: PhaseListener | None = None) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
         self._listener = listener
         self._current: Phase | None = None
         self._stamps: list[PhaseStamp] = []
@@ -124,10 +124,8 @@ class PhaseClock:
             self._write("end", stamp)
 
     def _write(self, event: str, stamp: PhaseStamp) -> None:
-        self._file.write(json.dumps({"event": event, **stamp.model_dump(mode="json")}) + "\n")
-        self._file.flush()
+        # Opened anew for each line: thousands of attempts may wait in their queue phase, and files are few.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": event, **stamp.model_dump(mode="json")}) + "\n")
         if self._listener is not None:
             self._listener(stamp)
-
-    def close(self) -> None:
-        self._file.close()

@@ -266,7 +266,7 @@ class ImageEngine(Protocol):
 class Images(Protocol):
     """Turns what a task asks for into an image on the engine."""
 
-    async def ensure(self, source: ImageSource, *, progress: Callable[[str], None] | None = None) -> ResolvedImage:
+    async def ensure(self, source: ImageSource) -> ResolvedImage:
         """Find, pull or build it. One build or pull per digest at a time.
 
         Raises ContextError (the user's), BuildFailed, ImageUnavailable or EngineUnreachable.
@@ -280,12 +280,10 @@ class Images(Protocol):
         repositories: Sequence[str],
         users: Sequence[str | None],
         workdir: str | None = None,
-        progress: Callable[[str], None] | None = None,
     ) -> ResolvedImage:
         """An image in which each user can run git in each repository, and in the one that ``workdir`` lies in.
 
-        users: who will run git, agent and grader; None is the image's own. Cached: a second call costs one look.
-        Raises BuildFailed when a declared repository can't be used.
+        users: None is the image's own. workdir: None is the image's own. Raises BuildFailed where that can't be had.
         """
         ...
 
@@ -297,7 +295,7 @@ class Images(Protocol):
 class AgentContext:
     """What an agent gets for one step.
 
-    env: the environment's variables, which every command of the agent gets.
+    workdir, user: where and as whom its commands run; None: the image's user.
     log: appends to the attempt's agent log, bounded.
     """
 
@@ -306,7 +304,6 @@ class AgentContext:
     sandbox: Sandbox
     workdir: str
     user: str | None
-    env: Mapping[str, str]
     log: OutputSink
 
 
@@ -332,45 +329,45 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GradeRequest:
-    """What a grader gets.
+    """What a grader gets for one step.
 
-    sandbox: the agent's, still running; the grader stops, restarts or leaves it according to ``integrity``.
-    grader_sandbox: opens a fresh sandbox for grading (role, toolbox) -> started sandbox.
-    folder: the attempt's folder on the host: ``artifacts/`` and the grader's log go there.
+    sandbox: the agent's; the grader stops, restarts or leaves it, as the task's integrity says.
+    workdir: the agent's, absolute. grader_workdir: where the tests run.
+    open_sandbox: a fresh, started sandbox of the grader's image, for a role (``grader``, ``control``).
+    folder: where the step's artifacts are kept, on the host.
+    log: appends to the attempt's grader log, bounded.
     """
 
     task: Task
     step: Step
-    image: ResolvedImage
     sandbox: Sandbox
-    integrity: Integrity
     workdir: str
-    user: str | None
-    env: Mapping[str, str]
-    folder: Path
+    grader_workdir: str
     open_sandbox: Callable[[str], AbstractAsyncContextManager[Sandbox]]
+    folder: Path
     log: OutputSink
+
+    @property
+    def integrity(self) -> Integrity:
+        """The tier of this step."""
+        return tier(self.task, self.step)
+
+
+def tier(task: Task, step: Step) -> Integrity:
+    """The integrity tier of a step: its own where it declares one, else the task's."""
+    return step.integrity or task.integrity
 
 
 class Grader(Protocol):
     """Turns a finished sandbox into reward components."""
 
     async def collect(self, request: GradeRequest) -> None:
-        """Stop what must not run on, and keep the artifacts. Raises PathMissing never: what isn't there isn't kept."""
+        """End what must not run on, and keep the artifacts. What isn't there isn't kept."""
         ...
 
     async def grade(self, request: GradeRequest) -> Grade:
-        """Run the grader. A failure of the grader is a `Grade` with status failed, never a reward."""
-        ...
+        """Run the grader. A failure of the grader is a `Grade` with status failed, never a reward.
 
-
-class Clock(Protocol):
-    """Time, so that a simulation can run on its own."""
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds, never going back."""
+        Raises EngineError only for what failed before anything of the agent's entered the grader's sandbox.
+        """
         ...

@@ -1,0 +1,91 @@
+"""The command line. Subcommands are loaded when they are used: `harness --help` loads nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+import harness
+
+BAD_USE = 2
+NOT_GRADED = 1
+INTERRUPTED = 130
+
+COMMANDS = {
+    "run": ("harness.cli.run:run", "Run tasks: image, sandbox, agent, grade."),
+    "show": ("harness.cli.show:show", "Show one attempt: ending, reward, phases, files."),
+    "runs": ("harness.cli.show:runs", "List runs, or the attempts of one."),
+    "build": ("harness.cli.images:build", "Build the images of tasks, and say what they are."),
+    "images": ("harness.cli.images:images", "Base images."),
+    "doctor": ("harness.cli.doctor:doctor", "Check the engine, the disk, permissions and base images."),
+    "gc": ("harness.cli.gc:gc", "Remove sandboxes that a dead run left behind."),
+    "init": ("harness.cli.init:init", "Make a new task that passes as it is."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are invoked, and described from a table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        from importlib import import_module
+
+        module, _, name = entry[0].partition(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no command is called {name!r}.{hint} There are: {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(harness.__version__, prog_name="harness")
+def cli() -> None:
+    """Run LLM agents on tasks in sandboxes, and report only grades that are grades."""
+
+
+def main() -> None:
+    """The entry point: a bad input is one message and exit status 2, never a traceback."""
+    from harness.errors import HarnessError, UsageError
+
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        status = leaving.exit_code
+    except click.Abort:
+        status = INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        status = BAD_USE
+    except UsageError as error:
+        click.echo(f"error: {error}", err=True)
+        status = BAD_USE
+    except HarnessError as error:
+        click.echo(f"error: {error}", err=True)
+        status = NOT_GRADED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said, and closing must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = NOT_GRADED
+    sys.exit(status if isinstance(status, int) else 0)

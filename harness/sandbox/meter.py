@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterable, AsyncIterator
 
-from harness.errors import TransferFailed
+from harness.errors import CapExceeded, TransferFailed
 from harness.ports import ArchiveCaps
 
 BLOCK = 512
@@ -32,7 +32,7 @@ class Meter:
     def feed(self, data: bytes) -> None:
         self.bytes += len(data)
         if self.bytes > self._caps.max_bytes:
-            raise TransferFailed(f"the archive of {self._what} is larger than {self._caps.max_bytes:,} bytes")
+            raise CapExceeded(f"the archive of {self._what} is larger than {self._caps.max_bytes:,} bytes")
         view = memoryview(data)
         while view:
             if self._skip:
@@ -58,7 +58,7 @@ class Meter:
             raise TransferFailed(f"the archive of {self._what} is broken after {self.members} members")
         if kind in EXTENSIONS:
             if size > MAX_EXTENSION_BYTES:
-                raise TransferFailed(f"the archive of {self._what} holds a header of {size:,} bytes")
+                raise CapExceeded(f"the archive of {self._what} holds a header of {size:,} bytes")
             self._extension.clear()
             self._wanted = size if kind == ord("x") else 0
         else:
@@ -68,7 +68,7 @@ class Meter:
             self._wanted = 0
             self.members += 1
             if self.members > self._caps.max_members:
-                raise TransferFailed(f"the archive of {self._what} has more than {self._caps.max_members:,} members")
+                raise CapExceeded(f"the archive of {self._what} has more than {self._caps.max_members:,} members")
         self._skip = -(-size // BLOCK) * BLOCK if kind in HAS_DATA else 0
 
 

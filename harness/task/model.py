@@ -108,17 +108,22 @@ class RewardSpec(Record):
 
 
 class GraderOptions(Record):
-    """How the task is graded. Paths are on the host; None where the task has none.
+    """How the task is graded. Paths are on the host.
 
     environment: the grader's own sandbox; None: the task's image.
+    network: what the grader reaches while it grades; None: what its sandbox reaches.
     """
 
     timeout_s: float = 600.0
     env: dict[str, str] = {}
     user: str | None = None
-    tests: Path | None = None
-    """The folder that is put at ``/tests`` when grading starts; ``test.sh`` in it is run. None: the grader's image holds it."""
+    tests: tuple[Path, ...] = ()
+    """The folders that are put at ``/tests`` when grading starts, a later one over an earlier one; ``test.sh`` in the result is run.
+
+    Empty: the grader's image holds ``/tests/test.sh``.
+    """
     environment: Environment | None = None
+    network: Network | None = None
     collect: tuple[CollectCommand, ...] = ()
     rewards: dict[str, RewardSpec] = {}
 
@@ -144,7 +149,8 @@ class Step(Record):
     """One stage of a task. An ordinary task has one, whose name is None.
 
     min_reward: the score, or the score by component, below which later steps don't run.
-    setup: folder with ``setup.sh`` (Harbor's ``workdir/``) that is copied to the working directory before the step.
+    setup: folder (Harbor's ``workdir/``) that is copied to the working directory before the step; ``setup.sh`` in it is then run.
+    integrity: where the step declares another tier than the task; None: the task's.
     """
 
     name: str | None = None
@@ -157,6 +163,7 @@ class Step(Record):
     healthcheck: Healthcheck | None = None
     min_reward: float | dict[str, float] | None = None
     setup: Path | None = None
+    integrity: Integrity | None = None
 
 
 class StepReward(StrEnum):
@@ -187,6 +194,11 @@ class Task(Record):
     """Absolute paths that are graded in the pristine tier; None: the image's working directory."""
     repositories: tuple[Repository, ...] = ()
     solution_env: dict[str, str] = {}
+    version: str | None = None
+    description: str = ""
+    authors: tuple[str, ...] = ()
+    """``name`` or ``name <address>``."""
+    keywords: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
     """What was read but not understood: unknown fields and the like."""
@@ -194,4 +206,9 @@ class Task(Record):
     @property
     def key(self) -> str:
         """``benchmark/name``, for people; the digest is the identity."""
-        return self.name if self.benchmark == self.name else f"{self.benchmark}/{self.name}"
+        return task_key(self.benchmark, self.name)
+
+
+def task_key(benchmark: str, name: str) -> str:
+    """``benchmark/name``, without saying twice what the name says already."""
+    return name if name == benchmark or name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"

@@ -119,6 +119,8 @@ class EngineClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=hijack.CONNECT_TIMEOUT_S),
             auto_decompress=False,
+            # The engine would compress archives on their way over a local socket.
+            headers={"Accept-Encoding": "identity"},
         )
         return self
 

@@ -83,8 +83,14 @@ class Container:
                 raise self._gone(error) from error
             raise
 
-    async def require_running(self) -> None:
-        """Raises SandboxGone when the container doesn't run."""
+    async def require_running(self, *, settle_s: float = 0.0) -> None:
+        """Raises SandboxGone when the container doesn't run, or stops within ``settle_s``."""
+        try:
+            with anyio.move_on_after(settle_s):  # with 0 nothing is sent
+                await self.client.call("POST", f"/containers/{self.id}/wait", params={"condition": "not-running"})
+        except ApiError as error:
+            if error.status != 404:
+                raise
         state = await self.inspect()
         if member(state, "State", "Running") is not True:
             status = number(state, "State", "ExitCode")

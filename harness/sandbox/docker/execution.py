@@ -30,6 +30,9 @@ END_S = 10.0
 DRAIN_S = 3.0
 """For what an ended command wrote to arrive. The engine itself waits 2 s for processes that hold the stream open."""
 
+SETTLE_S = 0.5
+"""When a sandbox ends, its commands are seen to be killed a little before the sandbox is seen to have ended."""
+
 
 class Execution:
     """Runs one command, once."""
@@ -142,7 +145,7 @@ class Execution:
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)
         if status == KILLED:
-            await self._container.require_running()
+            await self._container.require_running(settle_s=SETTLE_S)
         return status, bool(number(state, "Pid"))
 
     def _discard(self, wrapped: bool) -> None:

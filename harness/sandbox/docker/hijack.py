@@ -88,7 +88,7 @@ async def hijack(address: EngineAddress, target: str, body: Json = None) -> Hija
     stream = await connect(address)
     try:
         return await _upgrade(stream, target, body)
-    except (h11.RemoteProtocolError, anyio.EndOfStream, *LOST) as error:
+    except (h11.RemoteProtocolError, *LOST) as error:
         await anyio.aclose_forcefully(stream)
         raise EngineUnreachable(f"the engine closed the connection of {target}: {error!r}") from error
     except BaseException:
@@ -114,7 +114,7 @@ async def _upgrade(stream: SocketStream, target: str, body: Json) -> Hijacked:
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive(RECEIVE_BYTES))
+            connection.receive_data(await _received(stream))
         elif isinstance(event, h11.InformationalResponse) and event.status_code == 101:
             return Hijacked(stream, connection.trailing_data[0])
         elif isinstance(event, h11.Response):
@@ -123,3 +123,10 @@ async def _upgrade(stream: SocketStream, target: str, body: Json) -> Hijacked:
             refusal += event.data
         elif isinstance(event, h11.EndOfMessage):
             raise Refused(status, bytes(refusal))
+
+
+async def _received(stream: SocketStream) -> bytes:
+    try:
+        return await stream.receive(RECEIVE_BYTES)
+    except anyio.EndOfStream:
+        return b""

@@ -1,0 +1,33 @@
+"""Agents by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from harness.errors import ConfigError
+from harness.ports import Agent
+
+NAMES = ("oracle", "nop", "scripted:FILE")
+
+
+def make_agent(name: str) -> Agent:
+    """The agent of that name. Raises ConfigError for one that doesn't exist, naming those that do."""
+    kind, _, argument = name.partition(":")
+    match kind:
+        case "oracle" if not argument:
+            from harness.agents.oracle import OracleAgent
+
+            return OracleAgent()
+        case "nop" if not argument:
+            from harness.agents.nop import NopAgent
+
+            return NopAgent()
+        case "scripted" if argument:
+            from harness.agents.scripted import ScriptedAgent
+
+            return ScriptedAgent.from_file(Path(argument))
+        case _:
+            near = get_close_matches(kind, ["oracle", "nop", "scripted"], n=1)
+            hint = f"Did you mean {near[0]!r}? " if near and near[0] != kind else ""
+            raise ConfigError(f"no agent is called {name!r}. {hint}There are: {', '.join(NAMES)}")

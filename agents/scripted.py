@@ -1,0 +1,57 @@
+"""The scripted agent runs the commands of a file, one after the other: for tests, demos and attacks that must repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import ConfigError
+from harness.ports import AgentContext, Command
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAgent:
+    """Runs each command with ``/bin/sh -c`` in the working directory, as the agent's user, whatever the one before did.
+
+    In the file a command is a line; a line that ends with a backslash goes on in the next; empty lines and lines that
+    begin with ``#`` are passed over.
+    """
+
+    commands: tuple[str, ...]
+    name: str = "scripted"
+    uses_policy: bool = False
+
+    @classmethod
+    def from_file(cls, path: Path) -> ScriptedAgent:
+        """Raises ConfigError when the file can't be read or holds no command."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"scripted agent: can't read {path}: {error}. Name a text file with a command a line"
+            ) from error
+        joined = text.replace("\\\n", "")
+        commands = tuple(
+            line.strip() for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")
+        )
+        if not commands:
+            raise ConfigError(f"scripted agent: {path} holds no command. Write one command a line")
+        return cls(commands)
+
+    async def setup(self, context: AgentContext) -> None:
+        """Nothing to install."""
+
+    async def run(self, context: AgentContext) -> None:
+        """Run every command; a failing one doesn't stop the next."""
+        for command in self.commands:
+            await context.log(f"$ {command}\n".encode())
+            result = await context.sandbox.exec(
+                Command(
+                    argv=["/bin/sh", "-c", command],
+                    user=context.user,
+                    cwd=context.workdir,
+                    keep_bytes=0,
+                ),
+                context.log,
+            )
+            await context.log(f"[harness] exit status {result.exit_status}\n".encode())

@@ -1,0 +1,1 @@
+"""Repeatable measurements. Run them as modules from the repository's root: ``python -m bench.harbor_baseline …``."""

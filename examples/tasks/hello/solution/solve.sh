@@ -1,0 +1,3 @@
+#!/bin/sh
+set -eu
+printf 'Hello, world!\n' > /workspace/hello.txt

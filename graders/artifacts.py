@@ -1,0 +1,81 @@
+"""Artifacts: what is read from the agent's sandbox, kept in the attempt's folder, and graded from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import anyio.to_thread
+
+from harness.archive import Source, clean, keep
+from harness.concurrency import together
+from harness.errors import PathMissing
+from harness.outcome import Integrity
+from harness.ports import GradeRequest
+
+LOGS = "/logs"
+ARTIFACTS = "/logs/artifacts"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptArtifacts:
+    """The files of a step's artifacts on the host: tar archives, never extracted.
+
+    graded: what is graded in the pristine tier, rooted at ``/``.
+    kept: everything that was declared, and ``/logs``, rooted at ``/``.
+    """
+
+    folder: Path
+
+    @property
+    def graded(self) -> Path:
+        return self.folder / "graded.tar"
+
+    @property
+    def kept(self) -> Path:
+        return self.folder / "kept.tar"
+
+
+def graded_paths(request: GradeRequest) -> tuple[str, ...]:
+    """Absolute paths that are graded: the declared ones, else the working directory. Paths below another are dropped."""
+    declared = request.task.graded_artifacts
+    paths = declared if declared is not None else (request.workdir,)
+    return _outermost(paths)
+
+
+def _outermost(paths: tuple[str, ...]) -> tuple[str, ...]:
+    pure = [PurePosixPath(path) for path in dict.fromkeys(paths)]
+    return tuple(str(path) for path in pure if not any(other in path.parents for other in pure))
+
+
+async def collect_artifacts(request: GradeRequest) -> None:
+    """Read what is graded and what is declared from the agent's sandbox into the step's folder."""
+    files = KeptArtifacts(request.folder)
+    graded = graded_paths(request) if request.integrity is Integrity.PRISTINE else ()
+    declared = {artifact.source: artifact.exclude for artifact in request.step.artifacts}
+    wanted = dict.fromkeys((*graded, *declared, LOGS))
+    raw: dict[str, Path] = {}
+
+    async def fetch(number: int, path: str) -> None:
+        target = request.folder / f"raw-{number}.tar"
+        try:
+            async with request.sandbox.get(path) as stream:
+                await keep(stream, target)
+        except PathMissing:
+            await request.log(f"[harness] {path} is not there, so it is not kept\n".encode())
+            return
+        raw[path] = target
+
+    await together(*(partial(fetch, number, path) for number, path in enumerate(wanted)))
+
+    def sources(paths: tuple[str, ...]) -> list[Source]:
+        return [Source(raw[path], path, declared.get(path, ())) for path in paths if path in raw]
+
+    left_out = await anyio.to_thread.run_sync(clean, sources(graded), files.graded) if graded else ()
+    for line in left_out:
+        await request.log(f"[harness] left out of what is graded: {line}\n".encode())
+    kept = sources(tuple(path for path in wanted if path not in graded))
+    await anyio.to_thread.run_sync(clean, kept, files.kept)
+    for path in raw.values():
+        path.unlink(missing_ok=True)

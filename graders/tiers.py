@@ -1,0 +1,64 @@
+"""What the integrity tiers promise, what they can't, and what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from harness.outcome import Integrity
+from harness.ports import TOOLBOX, GradeRequest
+
+HOLES: Mapping[Integrity, tuple[str, ...]] = MappingProxyType(
+    {
+        Integrity.PRISTINE: (),
+        Integrity.RESTARTED: (
+            "programs and libraries that the agent changed are used by the tests, unless the test script avoids them",
+            "configuration that the agent left (interpreter start-up files, preloaded libraries) is in force",
+        ),
+        Integrity.LIVE: (
+            "processes of the agent may still run and may write the result",
+            "programs and libraries that the agent changed are used by the tests",
+            "the tests can be read by processes of the agent while they run",
+        ),
+    }
+)
+
+SYSTEM_PREFIXES = ("/bin/", "/sbin/", "/lib", "/usr/", "/etc/", "/opt/", "/root/.")
+_MAX_CHANGED = 200
+
+
+async def changed_system_paths(request: GradeRequest) -> tuple[str, ...]:
+    """System paths of the agent's sandbox that differ from its image, at most 200; none in the pristine tier."""
+    if request.integrity is Integrity.PRISTINE:
+        return ()
+    changed = await request.sandbox.changes()
+    return tuple(path for path in changed if path.startswith(SYSTEM_PREFIXES))[:_MAX_CHANGED]
+
+
+def interpreter(request: GradeRequest) -> list[str]:
+    """The command that runs the test script.
+
+    In the restarted tier a shell script is run by the toolbox's own shell; elsewhere by the script's first line.
+    """
+    script = "/tests/test.sh"
+    match request.integrity:
+        case Integrity.PRISTINE:
+            return ["/bin/sh", "-c", script]
+        case Integrity.LIVE:
+            return [f"{TOOLBOX}/busybox", "sh", "-c", script]
+        case Integrity.RESTARTED:
+            if _is_shell_script(request.step.grader.tests):
+                return [f"{TOOLBOX}/bash", script]
+            return [f"{TOOLBOX}/busybox", "sh", "-c", script]
+
+
+def _is_shell_script(folders: tuple[Path, ...]) -> bool:
+    for folder in reversed(folders):
+        path = folder / "test.sh"
+        if path.is_file():
+            with path.open("rb") as script:
+                words = script.readline(256).removeprefix(b"#!").split()
+            names = [word.rsplit(b"/", 1)[-1] for word in words if not word.startswith(b"-")]
+            return names[:1] in ([b"sh"], [b"bash"]) or names[:2] == [b"env", b"bash"]
+    return False

@@ -1,0 +1,220 @@
+"""Tar streams: made from host folders, kept from sandboxes, cleaned before they enter another sandbox.
+
+Nothing is ever extracted onto the host. What comes out of a sandbox stays inside a tar file of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import shutil
+import tarfile
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import anyio
+import anyio.to_thread
+
+from harness.errors import TransferFailed
+
+CHUNK_BYTES = 256 * 1024
+_IN_MEMORY_BYTES = 8 * 1024 * 1024
+_SPECIAL_BITS = 0o7000
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder to be made in a sandbox: absolute path and mode."""
+
+    path: str
+    mode: int = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A host folder whose contents go to ``target`` (absolute). Files get owner root and keep their mode bits.
+
+    executable: names, relative to the folder, that are made executable whatever their mode is.
+    """
+
+    source: Path
+    target: str
+    executable: tuple[str, ...] = ()
+
+
+async def pack(entries: Sequence[Folder | Tree]) -> AsyncGenerator[bytes]:
+    """A tar stream, rooted at ``/``, of the entries in their order; a later file replaces an earlier one of its name."""
+    with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as spool:
+        await anyio.to_thread.run_sync(_write_entries, spool, tuple(entries))
+        spool.seek(0)
+        while chunk := spool.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _write_entries(spool: IO[bytes], entries: tuple[Folder | Tree, ...]) -> None:
+    with tarfile.open(fileobj=spool, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for entry in entries:
+            match entry:
+                case Folder():
+                    archive.addfile(_folder_member(entry.path, entry.mode))
+                case Tree():
+                    archive.addfile(_folder_member(entry.target, 0o755))
+                    _add_tree(archive, entry)
+
+
+def _folder_member(path: str, mode: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path.strip("/"))
+    member.type = tarfile.DIRTYPE
+    member.mode = mode
+    return member
+
+
+def _add_tree(archive: tarfile.TarFile, tree: Tree) -> None:
+    base = tree.target.strip("/")
+    for path in sorted(tree.source.rglob("*")):
+        relative = path.relative_to(tree.source).as_posix()
+        member = archive.gettarinfo(path, arcname=posixpath.join(base, relative))
+        if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+            raise TransferFailed(f"{path}: only files, folders and links can be put into a sandbox")
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        if relative in tree.executable:
+            member.mode |= 0o755
+        if member.isfile():
+            with path.open("rb") as source:
+                archive.addfile(member, source)
+        else:
+            archive.addfile(member)
+
+
+async def read_file(path: Path) -> AsyncGenerator[bytes]:
+    """A file's bytes in chunks."""
+    async with await anyio.open_file(path, "rb") as source:
+        while chunk := await source.read(CHUNK_BYTES):
+            yield chunk
+
+
+async def keep(stream: AsyncIterable[bytes], path: Path) -> None:
+    """Write a stream to a file."""
+    async with await anyio.open_file(path, "wb") as target:
+        async for chunk in stream:
+            await target.write(chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A raw archive as it was read from a sandbox, and the absolute path that it was read at."""
+
+    raw: Path
+    path: str
+    exclude: tuple[str, ...] = ()
+
+
+def clean(sources: Sequence[Source], target: Path) -> tuple[str, ...]:
+    """Merge raw archives into one that is rooted at ``/`` and safe to unpack in a fresh sandbox. Blocking.
+
+    Files, folders and links are kept with owners and modes; set-id and sticky bits of files, devices, FIFOs, and members
+    whose name or hard link leaves the source's path are not. Returns what was left out, a line each.
+    """
+    left_out: list[str] = []
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
+        for source in sources:
+            with _opened(source.raw) as raw:
+                for member in raw:
+                    if reason := _rejects(member, source):
+                        left_out.append(f"{source.path}: {member.name!r} {reason}")
+                        continue
+                    content = raw.extractfile(member) if member.isfile() else None
+                    archive.addfile(_moved(member, source), content)
+    return tuple(left_out)
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            yield archive
+    except tarfile.TarError as error:
+        raise TransferFailed(f"{path.name}: not a readable archive: {error}") from error
+
+
+def _rejects(member: tarfile.TarInfo, source: Source) -> str | None:
+    """Why a member is left out; None when it is kept."""
+    top = posixpath.basename(source.path)
+    if not _within(member.name, top):
+        return "leaves its folder"
+    if member.islnk() and not _within(member.linkname, top):
+        return "is a hard link that leaves its folder"
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        return "is neither a file, a folder nor a link"
+    relative = posixpath.relpath(member.name, top)
+    if any(_matches(relative, pattern) for pattern in source.exclude):
+        return "is excluded"
+    return None
+
+
+def _within(name: str, top: str) -> bool:
+    parts = name.rstrip("/").split("/")
+    return parts[0] == top and ".." not in parts and not name.startswith("/")
+
+
+def _matches(relative: str, pattern: str) -> bool:
+    """Whether a path, its name, or a folder above it matches a glob pattern."""
+    from fnmatch import fnmatchcase
+
+    parts = relative.split("/")
+    prefixes = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+    return any(fnmatchcase(prefix, pattern.strip("/")) for prefix in (*prefixes, *parts))
+
+
+def _moved(member: tarfile.TarInfo, source: Source) -> tarfile.TarInfo:
+    """The member under its absolute place, without the bits that would give it power."""
+    parent = posixpath.dirname(source.path).strip("/")
+    moved = member.replace(name=posixpath.join(parent, member.name), deep=False)
+    if member.islnk():
+        moved.linkname = posixpath.join(parent, member.linkname)
+    if not member.isdir():
+        moved.mode = member.mode & ~_SPECIAL_BITS
+    else:
+        moved.mode = member.mode & ~0o6000
+    moved.pax_headers = {key: value for key, value in member.pax_headers.items() if not key.startswith("SCHILY.xattr")}
+    return moved
+
+
+def regular_files(raw: Path, names: Sequence[str], *, max_bytes: int) -> dict[str, bytes]:
+    """Contents of the named direct children of an archived folder. Blocking.
+
+    Only regular files count; a link, FIFO or folder of that name raises TransferFailed, as does a file over ``max_bytes``.
+    """
+    found: dict[str, bytes] = {}
+    with _opened(raw) as archive:
+        for member in archive:
+            parts = member.name.rstrip("/").split("/")
+            if len(parts) != 2 or parts[1] not in names:
+                continue
+            if not member.isreg():
+                raise TransferFailed(f"{parts[1]} is not a regular file")
+            if member.size > max_bytes:
+                raise TransferFailed(f"{parts[1]} has {member.size} bytes; at most {max_bytes} are read")
+            content = archive.extractfile(member)
+            found[parts[1]] = content.read() if content else b""
+    return found
+
+
+def only_file(raw: bytes, *, max_bytes: int) -> bytes:
+    """The content of an archive that holds exactly one regular file."""
+    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as archive:
+        members = archive.getmembers()
+        if len(members) != 1 or not members[0].isreg() or members[0].size > max_bytes:
+            raise TransferFailed("expected one regular file")
+        content = archive.extractfile(members[0])
+        return content.read() if content else b""
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder of ours, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""`harness show` and `harness runs`: what is on record."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.cli import text
+from harness.cli.options import json_option, runs_dir_option
+from harness.record import AttemptRecord, summarise
+from harness.store.sql import SqlStore
+
+
+@click.command()
+@click.argument("attempt")
+@runs_dir_option
+@json_option
+def show(attempt: str, runs_dir: Path, as_json: bool) -> None:
+    """Show ATTEMPT: its ending, reward, components, phases and files.
+
+    ATTEMPT is an attempt's id, or the beginning of it.
+    """
+    with SqlStore(runs_dir, create=False) as store:
+        record = store.attempt(attempt)
+    if as_json:
+        click.echo(record.model_dump_json(indent=2))
+        return
+    console = Console(highlight=False)
+    _facts(console, record)
+    _components(console, record)
+    _phases(console, record)
+    _files(console, record)
+
+
+def _facts(console: Console, record: AttemptRecord) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    grade = record.grade
+    rows: list[tuple[str, str]] = [
+        ("attempt", f"{record.id} (run {record.run})"),
+        ("task", f"{record.key} #{record.index}, {record.task_digest[:19]}"),
+        ("agent", record.agent),
+        ("ending", text.ending(record.ending, record.cause)),
+        ("reward", "not graded" if record.reward is None else text.reward(record.reward)),
+        ("grading", f"{record.grading}, {record.integrity} tier"),
+    ]
+    if record.detail:
+        rows.append(("detail", record.detail))
+    if grade is not None:
+        rows += [("grader", f"{run.subject}: test script exited with status {run.exit_status}") for run in grade.runs]
+        rows += [("changed", path) for path in grade.changed_paths[:20]]
+        rows += [("not ruled out", hole) for hole in grade.holes]
+    if record.image is not None:
+        rows.append(("image", f"{record.image.ref} {record.image.id[:19]}"))
+        rows += [("mapped", f"{asked} → {used}") for asked, used in record.image.mapped_from]
+    for name, value in rows:
+        table.add_row(Text(name, style="dim"), Text(text.printable(value)))
+    console.print(table)
+
+
+def _components(console: Console, record: AttemptRecord) -> None:
+    if record.grade is None or not record.grade.components:
+        return
+    table = Table("component", "value", "bounds", "weight", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for part in record.grade.components:
+        bounds = f"{part.low:g}..{part.high:g}"
+        table.add_row(Text(text.printable(part.name)), f"{part.value:.4g}", bounds, f"{part.weight:.4g}")
+    console.print(table)
+
+
+def _phases(console: Console, record: AttemptRecord) -> None:
+    table = Table("phase", "step", "began", "took", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for stamp in record.phases:
+        began = time.strftime("%H:%M:%S", time.localtime(stamp.start)) + f".{int(stamp.start % 1 * 1000):03d}"
+        table.add_row(stamp.phase, Text(stamp.step or ""), began, text.seconds(stamp.duration_s))
+    console.print(table)
+
+
+def _files(console: Console, record: AttemptRecord) -> None:
+    console.print(Text(f"files in {record.folder}", style="dim"))
+    for path in sorted(record.folder.rglob("*")) if record.folder.is_dir() else []:
+        if path.is_file():
+            console.print(
+                Text(f"  {text.printable(str(path.relative_to(record.folder)))}  {path.stat().st_size} bytes")
+            )
+
+
+@click.command()
+@click.argument("run", required=False)
+@runs_dir_option
+@json_option
+def runs(run: str | None, runs_dir: Path, as_json: bool) -> None:
+    """List the runs, newest first; with RUN, the attempts of that run."""
+    console = Console(highlight=False)
+    with SqlStore(runs_dir, create=False) as store:
+        if run is None:
+            _list_runs(console, store, as_json=as_json)
+            return
+        records = store.attempts(store.run(run).id)
+    if as_json:
+        click.echo("[" + ",\n".join(record.model_dump_json() for record in records) + "]")
+        return
+    table = Table("attempt", "task", "ending", "reward", "took", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for record in records:
+        spent = None if record.finished_at is None else record.finished_at - record.started_at
+        name = Text(text.printable(f"{record.key}#{record.index}"))
+        ending = text.ending(record.ending, record.cause)
+        table.add_row(record.id, name, ending, text.reward(record.reward), text.seconds(spent))
+    console.print(table)
+
+
+def _list_runs(console: Console, store: SqlStore, *, as_json: bool) -> None:
+    found = store.runs()
+    if as_json:
+        click.echo("[" + ",\n".join(run.model_dump_json() for run in found) + "]")
+        return
+    columns = ("run", "began", "agent", "attempts", "mean reward", "passed", "ungraded")
+    table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for run in found:
+        summary = summarise(store.attempts(run.id), wall_s=0.0)
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+        counts = f"{summary.attempts}/{run.attempts}"
+        mean = text.reward(summary.mean_reward)
+        table.add_row(run.id, began, Text(run.agent), counts, mean, str(summary.passed), str(summary.ungraded))
+    console.print(table)

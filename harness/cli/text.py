@@ -1,0 +1,32 @@
+"""Text for terminals: what comes from a sandbox can't move the cursor, and numbers read the same everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from harness.outcome import Cause, Ending
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes (``\\x1b``); tabs and newlines stay."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def reward(value: float | None) -> str:
+    """A dash for what is not graded, so that it never looks like a zero."""
+    return "—" if value is None else f"{value:.4g}"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "…"
+    if value < 60:
+        return f"{value:.2f}s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def ending(value: Ending, cause: Cause | None) -> str:
+    return f"{value} ({cause})" if cause else str(value)
