@@ -87,6 +87,8 @@ def scan_context(dockerfile: Path, *, root: Path | None, limits: Limits) -> Cont
     root = folder if root is None else Path(os.path.abspath(root))  # noqa: PTH100
     if not dockerfile.is_file():
         raise ContextError(f"{dockerfile}: no such Dockerfile. Write one there, or mend the path.")
+    if not folder.is_relative_to(root):  # perhaps only one of them is named through a link
+        folder, root = folder.resolve(), root.resolve()
     if not folder.is_relative_to(root):
         raise ContextError(
             f"{dockerfile}: it isn't below the benchmark's root {root}. Move it there, or name another root."
