@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import click
 
-from harness.cli import BAD_USE, NOT_GRADED, text
+from harness.cli import BAD_USE, NOT_GRADED, logs, text
 from harness.config import RunConfig, TrustHost, load_config
 from harness.errors import BuildFailed, ConfigError, ContextError, EngineError
 from harness.specs import find_image, image_requests
@@ -23,6 +23,7 @@ config_option = click.option("--config", "config_path", type=click.Path(path_typ
 @config_option
 def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     """Build the images of the tasks at PATHS. One that is unchanged is found, not built."""
+    logs.configure()
     config = load_config(config_path)
     config = config.model_copy(update={"paths": list(paths) or config.paths})
     if not config.paths:

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from harness.agents.registry import make_agent
-from harness.cli import BAD_USE, NOT_GRADED
+from harness.cli import BAD_USE, NOT_GRADED, logs
 from harness.cli.options import json_option
 from harness.cli.report import print_document, print_summary
 from harness.cli.signals import until_signalled
@@ -50,6 +50,7 @@ def run(
 
     Exit status: 0 when every attempt was graded, 1 when one was not, 2 for bad use, 128 + n when signal n stopped it.
     """
+    logs.configure()
     config = load_config(config_path)
     overrides: dict[str, object] = {
         "paths": list(paths) or config.paths,
