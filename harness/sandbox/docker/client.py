@@ -65,6 +65,11 @@ class Answer:
         self._response = response
         self._what = what
 
+    @property
+    def status(self) -> int:
+        """HTTP's, below 400."""
+        return self._response.status
+
     def header(self, name: str) -> str:
         return self._response.headers.get(name, "")
 
@@ -225,7 +230,8 @@ class EngineClient:
         except (aiohttp.ClientError, OSError) as error:
             if upload and upload.error:
                 raise upload.error from error
-            raise EngineUnreachable(f"nothing answers at {self.address}: {error}. Is the engine running?") from error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or repr(error)
+            raise EngineUnreachable(f"nothing answers at {self.address}: {reason}. Is the engine running?") from error
         try:
             yield response
         finally:

@@ -38,9 +38,8 @@ async def connect(address: EngineAddress) -> SocketStream:
                 return await anyio.connect_unix(address.path)
             return await anyio.connect_tcp(address.host, address.port)
     except (OSError, TimeoutError) as error:
-        raise EngineUnreachable(
-            f"nothing answers at {address}: {error or 'timed out'}. Is the engine running?"
-        ) from error
+        reason = error.strerror or str(error) or "timed out"
+        raise EngineUnreachable(f"nothing answers at {address}: {reason}. Is the engine running?") from error
 
 
 class Hijacked:

@@ -62,7 +62,10 @@ class Owner:
         if self.pids != here.pids:
             return Life.UNKNOWN
         try:
-            started = psutil.Process(self.pid).create_time()
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return Life.DEAD
+            started = process.create_time()
         except psutil.NoSuchProcess:
             return Life.DEAD
         except psutil.Error:

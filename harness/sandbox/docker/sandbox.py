@@ -28,6 +28,7 @@ READY_S = 30.0
 HOSTS_PATH = "/etc/hosts"
 OWN_PATHS = frozenset({TOOLBOX, TOOLBOX.rpartition("/")[0], "/sbin/docker-init", "/usr/sbin/docker-init"})
 """Mount points that the harness and the engine make in every sandbox."""
+ALREADY_STARTED = 304
 MODIFIED = 0
 """What the engine says of a path that was there before."""
 _SMALL = ArchiveCaps(max_bytes=64 * 1024, max_members=1)
@@ -119,7 +120,9 @@ async def _boot(container: Container) -> None:
         f"/containers/{container.id}/attach", params={"stream": "1", "stdout": "1", "stderr": "1"}
     )
     async with connection:
-        await container.client.call("POST", f"/containers/{container.id}/start")
+        async with container.client.open("POST", f"/containers/{container.id}/start") as answer:
+            if answer.status == ALREADY_STARTED:
+                return
         with anyio.move_on_after(READY_S) as limit:
             while first.READY not in bytes(said.output()):
                 data = await connection.receive()

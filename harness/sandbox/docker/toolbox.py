@@ -24,8 +24,9 @@ FOLDER = "/toolbox"
 class Toolbox:
     """Finds or makes the toolbox's volume, once per engine."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, image: str = IMAGE) -> None:
         self._client = client
+        self._image = image
         self._volume = ""
         self._filling = anyio.Lock()
 
@@ -38,11 +39,11 @@ class Toolbox:
 
     async def _fill(self) -> str:
         try:
-            image = text(await self._client.call("GET", f"/images/{IMAGE}/json"), "Id")
+            image = text(await self._client.call("GET", f"/images/{self._image}/json"), "Id")
         except ApiError as error:
             if error.status == 404:
                 raise StartFailed(
-                    f"the toolbox's image {IMAGE} isn't on the engine. Run: harness images base"
+                    f"the toolbox's image {self._image} isn't on the engine. Run: harness images base"
                 ) from error
             raise
         name = f"harness-toolbox-{image.removeprefix('sha256:')[:16]}"

@@ -12,7 +12,7 @@ from typing import Any
 
 _PACKAGE = "harness.buildkit"
 _VERTEX = ((1, "digest", "string"), (3, "name", "string"), (4, "cached", "bool"), (7, "error", "string"))
-_LOG = ((1, "vertex", "string"), (4, "msg", "bytes"))
+_LOG = ((1, "vertex", "string"), (3, "stream", "int64"), (4, "msg", "bytes"))
 _TIMES = ((5, "started"), (6, "completed"))
 
 
@@ -22,7 +22,7 @@ def _status_response() -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     types: Any = descriptor_pb2.FieldDescriptorProto
-    kinds = {"string": types.TYPE_STRING, "bool": types.TYPE_BOOL, "bytes": types.TYPE_BYTES}
+    kinds = {"string": types.TYPE_STRING, "bool": types.TYPE_BOOL, "bytes": types.TYPE_BYTES, "int64": types.TYPE_INT64}
     file: Any = descriptor_pb2.FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3")
 
     def message(name: str, fields: Sequence[tuple[int, str, str]]) -> Any:
@@ -61,7 +61,12 @@ class _Step:
     number: int
     name: str
     said: set[str] = field(default_factory=set[str])
-    partial: str = ""
+    partial: dict[int, str] = field(default_factory=dict[int, str])
+    """By stream, what was written of a line that has no end yet."""
+
+    def rest(self) -> Iterator[str]:
+        yield from (f"#{self.number} {line}" for line in self.partial.values() if line)
+        self.partial.clear()
 
 
 class Trace:
@@ -81,14 +86,12 @@ class Trace:
         for vertex in status.vertexes:
             yield from self._vertex(vertex)
         for entry in status.logs:
-            yield from self._log(str(entry.vertex), bytes(entry.msg).decode("utf-8", "replace"))
+            yield from self._log(str(entry.vertex), int(entry.stream), bytes(entry.msg).decode("utf-8", "replace"))
 
     def rest(self) -> Iterator[str]:
         """Lines that never got their end."""
         for step in self._steps.values():
-            if step.partial:
-                yield f"#{step.number} {step.partial}"
-                step.partial = ""
+            yield from step.rest()
 
     def _vertex(self, vertex: Any) -> Iterator[str]:
         step = self._steps.get(vertex.digest)
@@ -107,15 +110,14 @@ class Trace:
     def _once(self, step: _Step, what: str, line: str) -> Iterator[str]:
         if what not in step.said:
             step.said.add(what)
-            if what == "ended" and step.partial:
-                yield f"#{step.number} {step.partial}"
-                step.partial = ""
+            if what == "ended":
+                yield from step.rest()
             yield f"#{step.number} {line}"
 
-    def _log(self, digest: str, text: str) -> Iterator[str]:
+    def _log(self, digest: str, stream: int, text: str) -> Iterator[str]:
         step = self._steps.get(digest)
         if step is None:
             step = self._steps[digest] = _Step(len(self._steps) + 1, digest)
-        *whole, step.partial = (step.partial + text).split("\n")
+        *whole, step.partial[stream] = (step.partial.get(stream, "") + text).split("\n")
         for line in whole:
             yield f"#{step.number} {line.rstrip()}"

@@ -29,7 +29,7 @@ async def engine(
 
     application = web.Application()
     application.add_routes([web.get("/version", version), *(web.route("*", path, handler) for path, handler in routes)])
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(tmp_path / "socket")).start()
     try:

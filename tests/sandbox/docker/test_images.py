@@ -23,7 +23,7 @@ def request(tag: str, dockerfile: str, **fields: object) -> BuildRequest:
 
 
 async def test_a_build_has_a_readable_log_and_gives_the_image(docker: DockerEngine, tag: str) -> None:
-    dockerfile = f"FROM {BASE}\nARG A\nCOPY file /srv/file\nRUN echo one-$A; printf two >&2\nENV B=b\nWORKDIR /srv\nUSER nobody\n"
+    dockerfile = f"FROM {BASE}\nARG A\nCOPY file /srv/file\nRUN echo one-$A; printf two >&2; : {tag}\nENV B=b\nWORKDIR /srv\nUSER nobody\n"
     lines: list[str] = []
     image = await docker.build_image(
         request(tag, dockerfile, args={"A": "argument"}, labels={"harness.test": "yes"}), lines.append

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from harness.errors import SandboxGone, StartFailed
@@ -141,10 +144,9 @@ async def test_with_the_toolbox_a_ruined_sandbox_starts_again(docker: DockerEngi
         assert (await sandbox.exec(Command([f"{TOOLBOX}/busybox", "true"]))).exit_status == 0
 
 
-async def test_a_missing_toolbox_names_the_remedy(docker: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.sandbox.docker.toolbox.IMAGE", "harness/no-such-toolbox:1")
+async def test_a_missing_toolbox_names_the_remedy(docker: DockerEngine) -> None:
     with pytest.raises(StartFailed, match="harness images base"):
-        await Toolbox(docker.client).volume()
+        await Toolbox(docker.client, "harness-test/no-such-toolbox:1").volume()
 
 
 async def test_a_changed_hosts_file_is_a_change(docker: DockerEngine, spec: SandboxSpec) -> None:
@@ -174,3 +176,13 @@ async def test_many_sandboxes_at_once(docker: DockerEngine, spec: SandboxSpec, r
         for number in range(10):
             tasks.start_soon(one, number)
     assert await left(docker, run) == ()
+
+
+def test_a_process_that_nobody_has_waited_for_is_dead() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        owner = replace(this_process(), pid=process.pid, started=psutil.Process(process.pid).create_time())
+        assert owner.life() is Life.ALIVE
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert owner.life() is Life.DEAD
