@@ -91,7 +91,11 @@ class Harbor:
 
     @contextmanager
     def _environment(self) -> Generator[dict[str, str]]:
-        """Our environment with the chosen docker CLI first, the compose plugin, and no look-up of model prices."""
+        """Our environment with the chosen docker CLI first, the compose plugin, and nothing that calls home.
+
+        Harbor's telemetry imports its model library at the end of each job, which takes seconds and 150 MiB, and that looks
+        up model prices: neither belongs to a trial, so both are off, in Harbor's favour.
+        """
         with _scratch() as folder:
             (folder / "bin").mkdir()
             (folder / "bin" / "docker").symlink_to(self.docker.absolute())
@@ -101,7 +105,8 @@ class Harbor:
                 **os.environ,
                 "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
                 "DOCKER_CONFIG": str(folder),
-                "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # its download would be part of what is measured
+                "HARBOR_TELEMETRY": "0",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             }
 
 

@@ -10,16 +10,16 @@ The harness's own commands in the last two come from the read-only toolbox, neve
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
 from harness.archive import Folder, Tree, keep, pack, read_file, regular_files
-from harness.errors import EngineError, GraderError, PathMissing, SandboxGone, TransferFailed
+from harness.errors import CapExceeded, EngineError, GraderError, PathMissing, SandboxGone, TransferFailed
 from harness.graders.artifacts import ARTIFACTS, KeptArtifacts, collect_artifacts, graded_paths
 from harness.graders.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, read_rewards
 from harness.graders.tiers import HOLES, changed_system_paths, interpreter
@@ -28,6 +28,7 @@ from harness.ports import TOOLBOX, ArchiveCaps, Command, ExecResult, GradeReques
 
 TESTS = "/tests"
 RESULTS = "/logs/verifier"
+_REWARD_CAPS = ArchiveCaps(max_bytes=MAX_REWARD_BYTES + 64 * 1024, max_members=1)
 _RESULT_CAPS = ArchiveCaps(max_bytes=256 * 1024**2, max_members=10_000)
 
 
@@ -151,21 +152,33 @@ async def _wipe(sandbox: Sandbox, paths: list[str], *, shell: list[str]) -> None
 
 
 async def _read_result(request: GradeRequest, sandbox: Sandbox) -> tuple[RewardComponent, ...]:
-    raw = request.folder / "verifier.tar"
+    """The reward files, and everything else that the tests left at `RESULTS`, which is kept beside the artifacts."""
     try:
-        async with sandbox.get(RESULTS, _RESULT_CAPS) as stream:
-            await keep(stream, raw)
-    except PathMissing:
-        return read_rewards({}, request.step.grader.rewards)
-    try:
-        files: Mapping[str, bytes] = await anyio.to_thread.run_sync(_result_files, raw)
-    except TransferFailed as error:
-        raise GraderError(f"the result can't be read: {error}") from error
+        files = await _result_files(request, sandbox, RESULTS, _RESULT_CAPS)
+    except CapExceeded:
+        # The tests left a lot there: then only what counts is read.
+        files = {}
+        for name in (REWARD_JSON, REWARD_TEXT):
+            files |= await _result_files(request, sandbox, f"{RESULTS}/{name}", _REWARD_CAPS)
     return read_rewards(files, request.step.grader.rewards)
 
 
-def _result_files(raw: Path) -> dict[str, bytes]:
-    return regular_files(raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES)
+async def _result_files(request: GradeRequest, sandbox: Sandbox, path: str, caps: ArchiveCaps) -> dict[str, bytes]:
+    raw = request.folder / "verifier.tar"
+    try:
+        async with sandbox.get(path, caps) as stream:
+            await keep(stream, raw)
+        return await anyio.to_thread.run_sync(
+            partial(regular_files, raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES)
+        )
+    except PathMissing:
+        return {}
+    except CapExceeded as error:
+        if path == RESULTS:
+            raise
+        raise GraderError(f"the reward can't be read: {error}") from error
+    except TransferFailed as error:
+        raise GraderError(f"the reward can't be read: {error}") from error
 
 
 async def _tidy(request: GradeRequest) -> None:

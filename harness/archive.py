@@ -5,9 +5,7 @@ Nothing is ever extracted onto the host. What comes out of a sandbox stays insid
 
 from __future__ import annotations
 
-import io
 import posixpath
-import shutil
 import tarfile
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Sequence
 from contextlib import contextmanager
@@ -186,35 +184,20 @@ def _moved(member: tarfile.TarInfo, source: Source) -> tarfile.TarInfo:
 
 
 def regular_files(raw: Path, names: Sequence[str], *, max_bytes: int) -> dict[str, bytes]:
-    """Contents of the named direct children of an archived folder. Blocking.
+    """Contents of the named direct children of an archived folder, or of an archived file of such a name. Blocking.
 
     Only regular files count; a link, FIFO or folder of that name raises TransferFailed, as does a file over ``max_bytes``.
     """
     found: dict[str, bytes] = {}
     with _opened(raw) as archive:
         for member in archive:
-            parts = member.name.rstrip("/").split("/")
-            if len(parts) != 2 or parts[1] not in names:
+            folder, _, name = member.name.rstrip("/").rpartition("/")
+            if "/" in folder or name not in names:
                 continue
             if not member.isreg():
-                raise TransferFailed(f"{parts[1]} is not a regular file")
+                raise TransferFailed(f"{name} is not a regular file")
             if member.size > max_bytes:
-                raise TransferFailed(f"{parts[1]} has {member.size} bytes; at most {max_bytes} are read")
+                raise TransferFailed(f"{name} has {member.size} bytes; at most {max_bytes} are read")
             content = archive.extractfile(member)
-            found[parts[1]] = content.read() if content else b""
+            found[name] = content.read() if content else b""
     return found
-
-
-def only_file(raw: bytes, *, max_bytes: int) -> bytes:
-    """The content of an archive that holds exactly one regular file."""
-    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as archive:
-        members = archive.getmembers()
-        if len(members) != 1 or not members[0].isreg() or members[0].size > max_bytes:
-            raise TransferFailed("expected one regular file")
-        content = archive.extractfile(members[0])
-        return content.read() if content else b""
-
-
-def discard(folder: Path) -> None:
-    """Remove a folder of ours, if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
