@@ -57,8 +57,11 @@ async def find_image(images: Images, request: ImageRequest) -> ResolvedImage:
 
 def image_requests(task: Task) -> tuple[ImageRequest, ...]:
     """Every image that a task needs, each once."""
-    requests = [agent_image(task), *(grader_image(task, step) for step in task.steps)]
-    return tuple(dict.fromkeys(request for request in requests if request is not None))
+    distinct: list[ImageRequest] = []
+    for request in (agent_image(task), *(grader_image(task, step) for step in task.steps)):
+        if request is not None and request not in distinct:
+            distinct.append(request)
+    return tuple(distinct)
 
 
 def _labels(owner: Owner, task: Task, role: str) -> Labels:

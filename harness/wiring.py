@@ -12,13 +12,18 @@ import anyio.to_thread
 
 from harness.attempt import AttemptPlan, Workshop
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
+from harness.errors import ContextError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
+from harness.images.resolve import check_build
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
 from harness.sandbox.docker.engine import DockerEngine
+from harness.specs import image_requests
 from harness.store.sql import SqlStore
+from harness.task.discover import Loaded, find_tasks, load_tasks
+from harness.task.image import DockerfileBuild
 from harness.task.model import Step, Task
 
 
@@ -53,6 +58,23 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
             place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
             commit=commit,
         )
+
+
+def load(config: RunConfig) -> Loaded:
+    """The tasks that the configuration names. A bad task, or a bad build context, is a failure beside the others."""
+    loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
+    sound: list[Task] = []
+    failures = list(loaded.failures)
+    for task in loaded.tasks:
+        try:
+            for request in image_requests(task):
+                if isinstance(request.source, DockerfileBuild):
+                    check_build(request.source)
+        except ContextError as error:
+            failures.append((task.path, error))
+        else:
+            sound.append(task)
+    return Loaded(tuple(sound), tuple(failures))
 
 
 def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:

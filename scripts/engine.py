@@ -118,7 +118,10 @@ def install() -> None:
         )
     print(f"engine: installing {' '.join(missing)} with apt")
     run(["apt-get", "-qq", "update"], may_fail=True)  # one unreachable source fails it; the others may do
-    run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", *missing])
+    apt_install = ["apt-get", "-qq", "install", "-y", "--no-install-recommends"]
+    run([*apt_install, *missing])
+    if not shutil.which("docker"):  # from Debian 13 on its command line is a package of its own; only our tests need it
+        run([*apt_install, "docker-cli"], may_fail=True)
 
 
 def launch(host: str) -> str:

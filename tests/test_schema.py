@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -23,7 +24,7 @@ def test_the_published_schema_is_current():
     assert PUBLISHED.read_text() == module.schema(), "run scripts/schema.py"
 
 
-def a_record() -> dict[str, object]:
+def a_record() -> dict[str, Any]:
     record = AttemptRecord(
         id="a",
         run="r",

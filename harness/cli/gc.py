@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import click
 
+from harness.cli import logs
 from harness.config import RunConfig, load_config
 from harness.ports import Reaped
 from harness.wiring import open_engine
@@ -18,6 +19,7 @@ from harness.wiring import open_engine
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
 def gc(run: str | None, dry_run: bool, config_path: Path | None) -> None:
     """Remove sandboxes and networks whose run has died or whose lease has ended. Those of live runs stay."""
+    logs.configure()
     reaped = anyio.run(_reap, load_config(config_path), run, dry_run)
     verb = "would remove" if dry_run else "removed"
     for kind, names in (("sandbox", reaped.sandboxes), ("network", reaped.networks), ("volume", reaped.volumes)):

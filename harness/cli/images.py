@@ -8,13 +8,12 @@ from pathlib import Path
 import anyio
 import click
 
-from harness.cli import BAD_USE, NOT_GRADED, text
+from harness.cli import BAD_USE, NOT_GRADED, logs, text
 from harness.config import RunConfig, TrustHost, load_config
 from harness.errors import BuildFailed, ConfigError, ContextError, EngineError
 from harness.specs import find_image, image_requests
-from harness.task.discover import find_tasks, load_tasks
 from harness.task.model import Task
-from harness.wiring import make_images, open_engine
+from harness.wiring import load, make_images, open_engine
 
 config_option = click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
 
@@ -24,11 +23,12 @@ config_option = click.option("--config", "config_path", type=click.Path(path_typ
 @config_option
 def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     """Build the images of the tasks at PATHS. One that is unchanged is found, not built."""
+    logs.configure()
     config = load_config(config_path)
-    wanted = list(paths) or config.paths
-    if not wanted:
+    config = config.model_copy(update={"paths": list(paths) or config.paths})
+    if not config.paths:
         raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
-    loaded = load_tasks(find_tasks(*wanted), limits=config.context_limits())
+    loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     failed, refused = anyio.run(_build, config, loaded.tasks)

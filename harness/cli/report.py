@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -25,12 +23,12 @@ class RunDocument(Record):
     summary: RunSummary
     attempts: tuple[AttemptRecord, ...]
     problems: tuple[str, ...] = ()
-    """Tasks that could not be read, one message each."""
+    """Tasks that can't run, one message each."""
 
 
 def print_document(record: RunRecord, summary: RunSummary, records: Sequence[AttemptRecord], loaded: Loaded) -> None:
     """One JSON document on standard output."""
-    problems = tuple(str(problem) for _, failure in loaded.failures for problem in failure.problems)
+    problems = tuple(str(failure) for _, failure in loaded.failures)
     document = RunDocument(run=record, summary=summary, attempts=tuple(records), problems=problems)
     click.echo(document.model_dump_json(indent=2))
 
@@ -39,7 +37,7 @@ def print_summary(
     record: RunRecord, summary: RunSummary, records: Sequence[AttemptRecord], *, signalled: int | None
 ) -> None:
     """A table of tasks, the run's means, and the time by phase."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console = text.console()
     console.print(_tasks(records))
     mean = "not graded" if summary.mean_reward is None else f"mean reward {text.reward(summary.mean_reward)}"
     counts = f"{summary.passed} passed, {summary.failed} failed, {summary.ungraded} ungraded"

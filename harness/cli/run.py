@@ -12,7 +12,7 @@ import anyio
 import click
 
 from harness.agents.registry import make_agent
-from harness.cli import BAD_USE, NOT_GRADED
+from harness.cli import BAD_USE, NOT_GRADED, logs
 from harness.cli.options import json_option
 from harness.cli.report import print_document, print_summary
 from harness.cli.signals import until_signalled
@@ -23,8 +23,8 @@ from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
 from harness.run import Execution
 from harness.store.sql import SqlStore
-from harness.task.discover import Loaded, find_tasks, load_tasks
-from harness.wiring import open_workshop, plan_attempts
+from harness.task.discover import Loaded
+from harness.wiring import load, open_workshop, plan_attempts
 
 
 @click.command()
@@ -50,6 +50,7 @@ def run(
 
     Exit status: 0 when every attempt was graded, 1 when one was not, 2 for bad use, 128 + n when signal n stopped it.
     """
+    logs.configure()
     config = load_config(config_path)
     overrides: dict[str, object] = {
         "paths": list(paths) or config.paths,
@@ -67,7 +68,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
     if not config.paths:
         raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     agent = make_agent(config.agent.name)
-    loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
+    loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     if not loaded.tasks:

@@ -30,7 +30,7 @@ def show(attempt: str, runs_dir: Path, as_json: bool) -> None:
     if as_json:
         click.echo(record.model_dump_json(indent=2))
         return
-    console = Console(highlight=False)
+    console = text.console()
     _facts(console, record)
     _components(console, record)
     _phases(console, record)
@@ -95,7 +95,7 @@ def _files(console: Console, record: AttemptRecord) -> None:
 @json_option
 def runs(run: str | None, runs_dir: Path, as_json: bool) -> None:
     """List the runs, newest first; with RUN, the attempts of that run."""
-    console = Console(highlight=False)
+    console = text.console()
     with SqlStore(runs_dir, create=False) as store:
         if run is None:
             _list_runs(console, store, as_json=as_json)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import re
+import sys
+from typing import TYPE_CHECKING
 
 from harness.outcome import Cause, Ending
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 200
+"""Columns where the output is no terminal: tables that another program reads are not cut."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console() -> Console:
+    """For tables on standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def printable(text: str) -> str:

@@ -123,7 +123,7 @@ class Loaded:
     """Tasks that can run, and the folders of those that can't, with the reason."""
 
     tasks: tuple[Task, ...]
-    failures: tuple[tuple[Path, TaskError], ...]
+    failures: tuple[tuple[Path, UsageError], ...]
 
 
 def load_tasks(

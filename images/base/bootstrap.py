@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from harness.errors import ImageUnavailable, UnsupportedError
-from harness.images.base.recipe import START, Recipe, certificate_files
+from harness.images.base.recipe import START, Recipe
 
 PROGRAM = "mmdebstrap"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -64,8 +64,11 @@ async def root_filesystem(recipe: Recipe, certificates: Sequence[bytes]) -> Asyn
     """
     with tempfile.TemporaryDirectory(prefix="harness-base-") as name, tempfile.TemporaryFile() as log:
         folder = Path(name)
-        folder.chmod(0o755)  # without root, mmdebstrap reads the certificates as another user
-        for file, content in certificate_files(certificates):
+        folder.chmod(
+            0o755
+        )  # without root, mmdebstrap reads the files as another user, who can't read a private home either
+        for file, content in recipe.files(certificates):
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)
         process = await anyio.open_process(recipe.mmdebstrap(folder), stdin=subprocess.DEVNULL, stderr=log)
         try:

@@ -40,7 +40,7 @@ class Recipe:
 
     folder: where its files lie.
     instructions: Dockerfile instructions that a bootstrapped image needs; the Dockerfile has them itself.
-    bootstrap: options of mmdebstrap beside the package list; ``{folder}`` and ``{certificates}`` are filled in.
+    bootstrap: options of mmdebstrap beside the package list; ``{folder}`` is filled in.
     takes_certificates: whether the host's extra certificates go in.
     """
 
@@ -79,14 +79,22 @@ class Recipe:
         lines = self.environment(certificates)
         return dict(self._files)["Dockerfile"] + "".join(f"{line}\n" for line in lines).encode()
 
+    def files(self, certificates: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+        """Relative path and content of everything that either way needs beside its program."""
+        for name, content in self._files:
+            yield name, self.dockerfile(certificates) if name == "Dockerfile" else content
+        if self.takes_certificates:
+            for certificate in certificates:  # one a file: that's how update-ca-certificates wants them
+                yield f"certificates/host-{hashlib.sha256(certificate).hexdigest()[:16]}.crt", certificate
+
     def context(self, certificates: Sequence[bytes]) -> bytes:
-        """The build context as a tar archive: the recipe's files, and the certificates in a folder."""
+        """The files as a build context, a tar archive."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, content in self._files:
-                _add(archive, name, self.dockerfile(certificates) if name == "Dockerfile" else content)
-            for name, content in certificate_files(certificates if self.takes_certificates else ()):
-                _add(archive, f"certificates/{name}", content)
+            for name, content in self.files(certificates):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
         return buffer.getvalue()
 
     def changes(self, certificates: Sequence[bytes]) -> tuple[str, ...]:
@@ -94,23 +102,10 @@ class Recipe:
         labels = tuple(f"LABEL {name}={value}" for name, value in self.labels(certificates).items())
         return (*self.instructions, *self.environment(certificates), *labels)
 
-    def mmdebstrap(self, certificates_folder: Path) -> tuple[str, ...]:
-        """The command that writes the root file system to its standard output, as tar."""
-        options = (option.format(folder=self.folder, certificates=certificates_folder) for option in self.bootstrap)
+    def mmdebstrap(self, folder: Path) -> tuple[str, ...]:
+        """The command that writes the root file system to its standard output, as tar. ``folder`` holds `files`."""
+        options = (option.format(folder=folder) for option in self.bootstrap)
         return ("mmdebstrap", f"--include={','.join(self.packages)}", *options, SUITE, "-")
-
-
-def certificate_files(certificates: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of one file for each certificate, as ``update-ca-certificates`` wants them."""
-    for certificate in certificates:
-        yield f"host-{hashlib.sha256(certificate).hexdigest()[:16]}.crt", certificate
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    member.mode = 0o644
-    archive.addfile(member, io.BytesIO(content))
 
 
 _HERE = Path(__file__).resolve().parent
@@ -123,7 +118,7 @@ BASE = Recipe(
         "--variant=minbase",
         "--dpkgopt={folder}/dpkg.cfg",
         "--aptopt={folder}/apt.conf",
-        '--customize-hook=sh "{folder}/finish.sh" "$1" "{certificates}"',
+        '--customize-hook=sh "{folder}/finish.sh" "$1" "{folder}/certificates"',
         '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf"',  # the host's: mmdebstrap copies them
     ),
     takes_certificates=True,

@@ -33,6 +33,15 @@ async def base(docker: DockerEngine) -> ResolvedImage:
 
 
 @pytest.fixture
+async def tag(docker: DockerEngine) -> AsyncIterator[str]:
+    """A name for an image that a test makes; removed afterwards."""
+    name = f"harness-test/{uuid.uuid4().hex[:12]}:1"
+    yield name
+    if await docker.inspect_image(name):
+        await docker.client.call("DELETE", f"/images/{name}", params={"force": "1"})
+
+
+@pytest.fixture
 def run() -> str:
     """A run of this test alone, so that its labels find what it made."""
     return f"test-{uuid.uuid4().hex[:12]}"

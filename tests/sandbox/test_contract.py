@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import pytest
@@ -21,7 +22,7 @@ def test_engines_are_what_the_ports_say() -> None:
     assert len(engines) == len(images)
 
 
-async def ran(sandbox: Sandbox, *argv: str, status: int = 0, **fields: object) -> bytes:
+async def ran(sandbox: Sandbox, *argv: str, status: int = 0, **fields: Any) -> bytes:
     """Standard output of a command that must end with ``status``."""
     result = await sandbox.exec(Command(argv, **fields))
     assert result.exit_status == status, result.stderr.text

@@ -77,19 +77,22 @@ class _Reader:
             self._log(f"ERROR: {self.error}")
 
 
-async def build(client: EngineClient, request: BuildRequest, log: Callable[[str], None]) -> None:
-    """Build and tag. Raises BuildFailed; what the context raises while it is read is passed on."""
+async def build(
+    client: EngineClient, request: BuildRequest, log: Callable[[str], None], *, buildkit: bool = True
+) -> None:
+    """Build and tag. Raises BuildFailed; what the context raises while it is read is passed on.
+
+    buildkit: False asks for the classic builder at once. It is asked too where an engine refuses BuildKit and the context can be read
+    again (an iterable that isn't its own iterator).
+    """
     try:
-        await _build(client, request, _Log(log), buildkit=True)
+        await _build(client, request, _Log(log), buildkit=buildkit)
     except ApiError as error:
-        # Only a context that can be read again can be sent again.
-        if error.status not in NO_BUILDKIT_STATUSES or isinstance(request.context, AsyncIterator):
+        again = not isinstance(request.context, AsyncIterator)
+        if not buildkit or not again or error.status not in NO_BUILDKIT_STATUSES:
             raise _failed(request, str(error), "", _Log(log)) from error
         log(f"BuildKit was refused ({error}); using the classic builder")
-        try:
-            await _build(client, request, _Log(log), buildkit=False)
-        except ApiError as again:
-            raise _failed(request, str(again), "", _Log(log)) from again
+        await build(client, request, log, buildkit=False)
 
 
 async def _build(client: EngineClient, request: BuildRequest, log: _Log, *, buildkit: bool) -> None:

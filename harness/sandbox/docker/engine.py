@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -22,7 +22,8 @@ from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.images import DockerImages
 from harness.sandbox.docker.json import Json, number, text, texts
-from harness.sandbox.docker.networking import Attachment, Networking, NoNetworking
+from harness.sandbox.docker.network import DockerNetworking
+from harness.sandbox.docker.networking import Attachment, Networking
 from harness.sandbox.docker.sandbox import DockerSandbox
 from harness.sandbox.docker.settings import Settings
 from harness.sandbox.docker.sweep import sweep
@@ -39,7 +40,7 @@ class DockerEngine(DockerImages):
     """Sandboxes and images on one Docker engine (`ports.Engine`, `ports.ImageEngine`). Open it with ``async with``.
 
     address: where it listens; None: what DOCKER_HOST says, else Docker's own socket.
-    networking: what enforces network modes; None: only sandboxes without a network.
+    networking: what enforces network modes, given the engine's client.
     starts_at_once: how many sandboxes are created and started at the same time.
     """
 
@@ -47,11 +48,11 @@ class DockerEngine(DockerImages):
         self,
         address: EngineAddress | None = None,
         *,
-        networking: Networking | None = None,
+        networking: Callable[[EngineClient], Networking] = DockerNetworking,
         starts_at_once: int = STARTS_AT_ONCE,
     ) -> None:
         super().__init__(EngineClient(address))
-        self._networking = networking or NoNetworking()
+        self._networking = networking(self.client)
         self._starts = anyio.CapacityLimiter(starts_at_once)
         self._toolbox = Toolbox(self.client)
         self._info: EngineInfo | None = None
@@ -84,15 +85,16 @@ class DockerEngine(DockerImages):
 
     async def reap(self, *, run: str | None = None, dry_run: bool = False) -> Reaped:
         reaped = await sweep(self.client, run=run, dry_run=dry_run)
-        if reaped.networks and not dry_run:
-            await self._networking.swept(reaped.networks)
-        return reaped
+        if run is not None:
+            return reaped
+        unused = await self._networking.remove_unused(dry_run=dry_run)
+        return replace(reaped, networks=(*reaped.networks, *unused))
 
     @asynccontextmanager
     async def sandbox(self, spec: SandboxSpec) -> AsyncGenerator[DockerSandbox]:
         """A started sandbox. Whatever interrupts this, a cancellation half-way too, leaves no container."""
         labels = owner.labels_of(spec.labels)
-        async with self._networking.attach(spec.network, labels) as attachment:
+        async with self._networking.attach(spec, labels) as attachment:
             name = f"harness-{spec.labels.role}-{secrets.token_hex(6)}"
             try:
                 async with self._starts:

@@ -2,7 +2,7 @@
 
 `DockerEngine` calls, per sandbox::
 
-    async with networking.attach(spec.network, labels) as attachment:   # before the container is created
+    async with networking.attach(spec, labels) as attachment:           # before the container is created
         create(... attachment.config ...)
         start()
         await attachment.after_start(container_id)                      # after every start, before any command runs
@@ -15,14 +15,13 @@ No code of a task or policy runs between a start and the end of `after_start`: t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.errors import UnsupportedError
+from harness.ports import SandboxSpec
 from harness.sandbox.docker.json import Json
-from harness.task.model import Network, NetworkMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +59,13 @@ class Attachment(Protocol):
 class Networking(Protocol):
     """What gives sandboxes their networks, and enforces the modes."""
 
-    def attach(self, network: Network, labels: Mapping[str, str]) -> AbstractAsyncContextManager[Attachment]:
+    def attach(self, spec: SandboxSpec, labels: Mapping[str, str]) -> AbstractAsyncContextManager[Attachment]:
         """Make what one sandbox needs and remove it at the end. Networks and containers that it makes bear ``labels``.
 
         Raises UnsupportedError when the mode can't be enforced on this host.
         """
         ...
 
-    async def swept(self, networks: Sequence[str]) -> None:
-        """Called after a sweep removed networks of dead owners (ids): remove what enforced them outside the engine."""
+    async def remove_unused(self, *, dry_run: bool) -> Sequence[str]:
+        """Remove the networks that sandboxes share and that none is on now; gives their ids."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    config: NetworkConfig
-
-    async def after_start(self, container_id: str) -> None:
-        """Nothing to enforce: the namespace is empty."""
-
-
-class NoNetworking:
-    """No network, and nothing else. Any other mode is refused."""
-
-    @asynccontextmanager
-    async def attach(self, network: Network, labels: Mapping[str, str]) -> AsyncGenerator[Attachment]:
-        if network.mode is not NetworkMode.NO_NETWORK:
-            raise UnsupportedError(
-                f"network mode {network.mode!r} can't be enforced here. Use {NetworkMode.NO_NETWORK!r}, or a host where it can"
-            )
-        yield _Fixed(NetworkConfig(mode="none"))
-
-    async def swept(self, networks: Sequence[str]) -> None:
-        """Nothing lies outside the engine."""
