@@ -104,7 +104,8 @@ class Ownership:
         home = image.env.get("HOME", "")
 
         def run(*words: str) -> str:
-            return "RUN " + json.dumps(["/bin/sh", "-c", script, "harness-git", *words])
+            # The image's id, so that no builder's cache answers for another image of the same layers, and says nothing.
+            return "RUN " + json.dumps(["/bin/sh", "-c", script, image.id, *words])
 
         lines = [
             f"FROM {base}",

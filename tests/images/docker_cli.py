@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SPECIAL = re.compile(rb"[+()|{}^]")
-"""Characters that CLIs before version 23 read as parts of a regular expression where later ones don't."""
+_MARK = b"\xef\xbb\xbf"
+_SPECIAL = re.compile(rb"[+()|{}^]|\xef\xbb\xbf")
+"""What CLIs before version 23 read in another way: parts of regular expressions, and a byte order mark within the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Cli:
 
     def reads_alike(self, ignore: bytes) -> bool:
         """Whether this CLI reads the file as the current one does."""
-        return self.version >= 23 or _SPECIAL.search(ignore) is None
+        return self.version >= 23 or _SPECIAL.search(ignore.removeprefix(_MARK)) is None
 
 
 def find_cli() -> Cli | None:

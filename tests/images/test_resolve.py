@@ -305,3 +305,21 @@ async def test_an_unchanged_image_answers_quickly(setting: Setting) -> None:
     began = time.process_time()
     assert not (await resolver.ensure(source)).built
     assert time.process_time() - began < 0.5
+
+
+async def test_processes_that_share_a_cache_share_a_build(setting: Setting) -> None:
+    """Two resolvers know nothing of each other but the lock file, as two processes."""
+    source = setting.source(f"FROM {BASE}\n")
+    setting.engine.door = anyio.Event()
+    found: list[ResolvedImage] = []
+
+    async def process(resolver: ImageResolver) -> None:
+        found.append(await resolver.ensure(source))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(process, setting.resolver())
+        group.start_soon(process, setting.resolver())
+        await setting.engine.four_looked_up.wait()
+        setting.engine.door.set()
+    assert sorted(image.built for image in found) == [False, True]
+    assert len(setting.engine.builds) == 1
