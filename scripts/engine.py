@@ -172,7 +172,12 @@ def stop(host: str) -> str:
     if pid is None or not is_dockerd(pid):
         PID_FILE.unlink(missing_ok=True)
         return "nothing to stop: none was started from here"
-    os.kill(pid, signal.SIGTERM)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise EngineProblem(
+            f"dockerd {pid} was started by another user: stop it as that user (`sudo make engine-stop`)"
+        ) from error
     deadline = time.monotonic() + STOP_S
     while is_dockerd(pid):
         if time.monotonic() > deadline:

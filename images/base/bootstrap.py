@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -23,8 +23,10 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """The keys of Debian's archive. On Debian they are always there, on its relatives they come with a package."""
 
 LOG_TAIL_BYTES = 2048
+MAKE_S = 900.0
+"""How long the program may take until it begins to write: apt has been seen to wait for ever in a stalled download."""
 STOP_S = 15.0
-"""How long the program may take to remove its temporary folder when it is told to stop."""
+"""How long it may take to remove its temporary folder when it is told to stop."""
 
 
 async def require_mmdebstrap(progress: Callable[[str], None]) -> None:
@@ -57,28 +59,38 @@ async def require_mmdebstrap(progress: Callable[[str], None]) -> None:
 
 
 @asynccontextmanager
-async def root_filesystem(recipe: Recipe, certificates: Sequence[bytes]) -> AsyncGenerator[AsyncIterator[bytes]]:
+async def root_filesystem(
+    recipe: Recipe, certificates: Sequence[bytes], *, make_s: float = MAKE_S, stop_s: float = STOP_S
+) -> AsyncGenerator[AsyncIterator[bytes]]:
     """The recipe's root file system as a tar stream. Entered once its first bytes are there, which takes most of the time.
 
-    Raises ImageUnavailable with the end of mmdebstrap's log when it fails, also from within the stream.
+    make_s: how long that may take. stop_s: how long the program gets to clean up after itself when it is stopped.
+
+    Raises ImageUnavailable with the end of mmdebstrap's log when it fails or takes too long, also from within the stream.
     """
     with tempfile.TemporaryDirectory(prefix="harness-base-") as name, tempfile.TemporaryFile() as log:
         folder = Path(name)
         folder.chmod(
             0o755
-        )  # without root, mmdebstrap reads the files as another user, who can't read a private home either
+        )  # without root, mmdebstrap reads it as another user: that's why the files are copied here, too
         for file, content in recipe.files(certificates):
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)
-        process = await anyio.open_process(recipe.mmdebstrap(folder), stdin=subprocess.DEVNULL, stderr=log)
+        # A session of its own, so that it can be stopped with everything that it started.
+        command = recipe.mmdebstrap(folder)
+        process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
         try:
             assert process.stdout is not None
-            first = await _receive(process.stdout)
+            first = b""
+            with anyio.move_on_after(make_s) as scope:
+                first = await _receive(process.stdout)
+            if scope.cancelled_caught:
+                raise _failed(recipe, f"{PROGRAM} wrote nothing within {make_s:.0f} s", log)
             if not first:
                 await _succeed(process, recipe, log)
             yield _stream(process, first, recipe, log)
         finally:
-            await _end(process)
+            await _end(process, stop_s)
 
 
 async def _stream(process: Process, first: bytes, recipe: Recipe, log: IO[bytes]) -> AsyncIterator[bytes]:
@@ -101,20 +113,29 @@ async def _receive(stream: ByteReceiveStream) -> bytes:
 async def _succeed(process: Process, recipe: Recipe, log: IO[bytes]) -> None:
     """Raise ImageUnavailable unless the program ended well."""
     status = await process.wait()
-    if status == 0:
-        return
+    if status != 0:
+        raise _failed(recipe, f"{PROGRAM} ended with status {status}", log)
+
+
+def _failed(recipe: Recipe, what: str, log: IO[bytes]) -> ImageUnavailable:
     log.seek(0)
     tail = log.read()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
-    raise ImageUnavailable(
-        f"{recipe.tag} could not be made from Debian's packages: {PROGRAM} ended with status {status}. Its log ends:\n{tail}"
-    )
+    return ImageUnavailable(f"{recipe.tag} could not be made from Debian's packages: {what}. Its log ends:\n{tail}")
 
 
-async def _end(process: Process) -> None:
+async def _end(process: Process, stop_s: float) -> None:
     """Stop the program if it still runs: first so that it removes its temporary folder, then for certain."""
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            with anyio.move_on_after(STOP_S):
+            _signal(process, signal.SIGTERM)
+            with anyio.move_on_after(stop_s):
                 await process.wait()
+        if process.returncode is None:
+            _signal(process, signal.SIGKILL)
         await process.aclose()
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    """To the program and what it started: it waits for its children, whatever it is told."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 from harness.errors import ImageUnavailable
@@ -72,6 +73,16 @@ async def test_cancelling_ends_the_program(program: Path, tmp_path: Path) -> Non
             tasks.cancel_scope.cancel()
     assert not scope.cancelled_caught
     assert (tmp_path / "end").read_text() == "cleaned\n"
+
+
+async def test_a_program_that_hangs_is_ended_with_its_children(program: Path, tmp_path: Path) -> None:
+    """It ignores the request to stop, and its child holds the pipe that is read: both must be gone."""
+    install(program, f"trap '' TERM; echo waiting for a mirror >&2; sleep 60 & echo $! > {tmp_path}/child; wait")
+    with pytest.raises(ImageUnavailable, match=r"wrote nothing within 1 s.*(?s:.*)waiting for a mirror"):
+        async with root_filesystem(BASE, (), make_s=1.0, stop_s=0.1):
+            pytest.fail("entered without a byte")
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 async def test_certificates_are_handed_over_as_files(program: Path) -> None:
