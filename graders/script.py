@@ -136,16 +136,18 @@ async def _run_tests(request: GradeRequest, sandbox: Sandbox) -> ExecResult:
 
 _WIPE = """
 for path do
-    {rm} -rf -- "$path"
-    case "$path" in */*/*) {mkdir} -p -- "${{path%/*}}" ;; esac
+    {box}rm -rf -- "$path"
+    case "$path" in */*/*) {box}mkdir -p -- "${{path%/*}}" ;; esac
 done
+if [ -f /tests/test.sh ]; then {box}chmod a+rx /tests/test.sh; fi
 """
+"""The last line is for tests that the image holds: they need not be executable there."""
 
 
 async def _wipe(sandbox: Sandbox, paths: list[str], *, shell: list[str]) -> None:
     """Remove paths, and make their parents, as root, so that what enters replaces and never merges."""
     box = f"{TOOLBOX}/busybox " if shell[0].startswith(TOOLBOX) else ""
-    script = _WIPE.format(rm=f"{box}rm", mkdir=f"{box}mkdir")
+    script = _WIPE.format(box=box)
     result = await sandbox.exec(Command(argv=[*shell, "-c", script, "wipe", *paths], user="root", cwd="/"))
     if result.exit_status != 0:
         raise GraderError(f"could not clear {', '.join(paths)} before grading: {result.stderr.text.strip()[-300:]}")
@@ -157,7 +159,7 @@ async def _read_result(request: GradeRequest, sandbox: Sandbox) -> tuple[RewardC
         files = await _result_files(request, sandbox, RESULTS, _RESULT_CAPS)
     except CapExceeded:
         # The tests left a lot there: then only what counts is read.
-        files = {}
+        files: dict[str, bytes] = {}
         for name in (REWARD_JSON, REWARD_TEXT):
             files |= await _result_files(request, sandbox, f"{RESULTS}/{name}", _REWARD_CAPS)
     return read_rewards(files, request.step.grader.rewards)
