@@ -90,7 +90,16 @@ def test_installed_wheel_imports_completely(through_sdist: Path, tmp_path: Path)
     empty.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     python = environment / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(through_sdist)]
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "--quiet",
+        "--quiet",
+        "install",
+        "--disable-pip-version-check",
+        str(through_sdist),
+    ]
     subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
 
     imported = subprocess.run(
