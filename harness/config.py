@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
@@ -106,6 +107,19 @@ class EngineConfig(Table):
     host: Text | None = None
 
 
+def _range(value: Any) -> str:
+    try:
+        return str(IPv4Network(value))
+    except (ValueError, TypeError) as error:
+        raise refuse(f"{shown(value)} is not a range of IPv4 addresses", 'Write one such as "10.20.0.0/16"') from error
+
+
+class NetworkConfig(Table):
+    """``[network]``. reachable: private ranges that public sandboxes may reach, such as a package mirror's; otherwise none."""
+
+    reachable: list[Annotated[str, BeforeValidator(_range)]] = []
+
+
 class TimeoutsConfig(Table):
     """``[timeouts]``: factors on what tasks say."""
 
@@ -129,6 +143,7 @@ class RunConfig(Table):
     runs_dir: FilePath = Path("runs")
     images: ImagesConfig = ImagesConfig()
     engine: EngineConfig = EngineConfig()
+    network: NetworkConfig = NetworkConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     max_context_files: Count | None = None
     max_context_bytes: Size | None = None

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from ipaddress import IPv4Network
 
 import anyio
 import anyio.to_thread
@@ -20,6 +21,7 @@ from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
 from harness.sandbox.docker.engine import DockerEngine
+from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
@@ -31,7 +33,9 @@ from harness.task.model import Step, Task
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
     address = parse_address(config.engine.host) if config.engine.host else None
-    async with DockerEngine(address) as engine:
+    ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
+    networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
+    async with DockerEngine(address, networking=networking) as engine:
         yield engine
 
 

@@ -195,9 +195,8 @@ def test_a_hanging_grader_has_failed_after_its_own_time(bench: Bench, tier: str)
 def test_the_tests_and_the_solution_are_never_in_the_agents_sandbox(bench: Bench):
     task = bench.task("pristine", SOLVED)
     (task / "tests" / "secret").write_text("canary-7431")
-    row = bench.attempt(
-        task, "ls -a / /tests /solution; grep -rs canary-7431 /tests /solution /logs /app /mnt && echo FOUND"
-    )
+    commands = ("ls -a / /tests /solution", "grep -rs 'canary-743[1]' /tests /solution /logs /app /mnt | wc -l")
+    row = bench.attempt(task, *commands)
     log = (Path(row["folder"]) / "agent.log").read_text()
     assert "secret" not in log
     assert "\n0\n" in log
