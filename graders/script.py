@@ -15,10 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import anyio
-import anyio.to_thread
-
 from harness.archive import Folder, Tree, keep, pack, read_file, regular_files
+from harness.concurrency import in_thread
 from harness.errors import CapExceeded, EngineError, GraderError, PathMissing, SandboxGone, TransferFailed
 from harness.graders.artifacts import ARTIFACTS, KeptArtifacts, collect_artifacts, graded_paths
 from harness.graders.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, read_rewards
@@ -170,9 +168,7 @@ async def _result_files(request: GradeRequest, sandbox: Sandbox, path: str, caps
     try:
         async with sandbox.get(path, caps) as stream:
             await keep(stream, raw)
-        return await anyio.to_thread.run_sync(
-            partial(regular_files, raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES)
-        )
+        return await in_thread(partial(regular_files, raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES))
     except PathMissing:
         return {}
     except CapExceeded as error:

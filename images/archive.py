@@ -14,8 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from pathlib import Path
 
-from anyio import to_thread
-
+from harness.concurrency import in_thread
 from harness.errors import ContextError
 from harness.images.context import Context, Entry, Kind, Stamp
 
@@ -101,7 +100,7 @@ async def stream_context(context: Context, *, dockerfile: bytes, digests: Mappin
     """
     chunks = _batches(_tar(context, dockerfile, digests))
     try:
-        while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
+        while (chunk := await in_thread(next, chunks, None)) is not None:
             yield chunk
     finally:
         chunks.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import assert_never
 
 import anyio
-from anyio import to_thread
 
+from harness.concurrency import in_thread
 from harness.errors import BuildFailed, ContextError
 from harness.images.archive import DigestCache, digest_files, stream_context
 from harness.images.build import Builder, Built, Job, Progress, default_cache
@@ -115,7 +115,7 @@ class ImageResolver:
     async def _build(self, source: DockerfileBuild, progress: Progress | None) -> ResolvedImage:
         path = Path(source.dockerfile).absolute()
         async with self._checks.setdefault(path, anyio.Lock()):  # attempts of one task read its files once
-            checked = await to_thread.run_sync(self._check, source, abandon_on_cancel=True)
+            checked = await in_thread(self._check, source, abandon=True)
         bases = [await self._base(named, source, progress) for named in checked.dockerfile.images]
         text, syntax = await self._rewritten(checked.dockerfile, bases, progress)
         recipe = Recipe(
