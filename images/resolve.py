@@ -19,7 +19,6 @@ from harness.images.context import Context, scan_context
 from harness.images.dockerfile import Dockerfile, Named, Use, parse_dockerfile
 from harness.images.git import Ownership, Usage
 from harness.images.identity import Recipe, context_digest, tag_of
-from harness.images.limits import Limits
 from harness.images.mapping import ImageMap
 from harness.images.references import Found, References
 from harness.images.trust import extra_certificates
@@ -181,8 +180,7 @@ def check_build(source: DockerfileBuild) -> tuple[Context, Dockerfile]:
 
     Raises ContextError with every problem of the context, or the first of the Dockerfile.
     """
-    limits = Limits(source.max_files, source.max_bytes)
-    context = scan_context(source.dockerfile, root=source.root, limits=limits)
+    context = scan_context(source.dockerfile, root=source.root, limits=source.limits)
     path = context.folder / context.dockerfile
     try:
         text = path.read_text(encoding="utf-8")

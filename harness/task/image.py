@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.outcome import Record
 
 MAX_CONTEXT_FILES = 4_096
 MAX_CONTEXT_BYTES = 3 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """How many files and links a build context may hold, and how many bytes, after ``.dockerignore``."""
+
+    max_files: int = MAX_CONTEXT_FILES
+    max_bytes: int = MAX_CONTEXT_BYTES
 
 
 class DockerfileBuild(Record):
@@ -30,6 +39,10 @@ class DockerfileBuild(Record):
     max_files: int = MAX_CONTEXT_FILES
     max_bytes: int = MAX_CONTEXT_BYTES
     timeout_s: float = 600.0
+
+    @property
+    def limits(self) -> ContextLimits:
+        return ContextLimits(self.max_files, self.max_bytes)
 
 
 class ImageRef(Record):
