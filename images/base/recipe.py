@@ -13,25 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.images.trust import certificates_digest
+from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
 
 SUITE = "bookworm"
 START = f"debian:{SUITE}-slim"
 """What both Dockerfiles start from."""
 
 BASE_LABEL = "harness.base"
-CERTIFICATES_LABEL = "harness.ca"
-
-BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-BUNDLE_VARIABLES = (
-    "PIP_CERT",
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-)
-"""Programs that bring certificates of their own find the image's through these."""
+"""On each of these images: the digest of the recipe that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +54,7 @@ class Recipe:
         digest = hashlib.sha256(repr((self._files, self.instructions, self.bootstrap)).encode()).hexdigest()
         labels = {BASE_LABEL: digest}
         if self.takes_certificates:
-            labels[CERTIFICATES_LABEL] = certificates_digest(certificates)
+            labels[TRUST_LABEL] = certificates_digest(certificates)
         return labels
 
     def environment(self, certificates: Sequence[bytes]) -> tuple[str, ...]:
