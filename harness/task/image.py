@@ -55,6 +55,17 @@ class ImageRef(Record):
 ImageSource = DockerfileBuild | ImageRef
 
 
+def with_tag(ref: str) -> str:
+    """The reference as engines read it: ``:latest`` where it has neither tag nor digest. A port's colon is no tag's."""
+    return ref if "@" in ref or ":" in ref.rpartition("/")[2] else f"{ref}:latest"
+
+
+def split_tag(ref: str) -> tuple[str, str]:
+    """Name and tag of a reference without a digest: ``host:5000/name`` is ``host:5000/name`` and ``latest``."""
+    name, _, tag = with_tag(ref).rpartition(":")
+    return name, tag
+
+
 class ResolvedImage(Record):
     """An image as it was found on the engine, once; everything later uses its id.
 

@@ -13,6 +13,7 @@ import anyio.lowlevel
 from harness.errors import BuildFailed, ImageUnavailable
 from harness.ports import BuildRequest, EngineImage
 from harness.sandbox.fake.tree import Tree
+from harness.task.image import with_tag
 
 BASE = "harness/base:bookworm"
 
@@ -70,7 +71,7 @@ class FakeImages:
         return image.image
 
     def _find(self, ref: str) -> FakeImage | None:
-        name = ref if ":" in ref.rpartition("/")[2] or "@" in ref else f"{ref}:latest"
+        name = with_tag(ref)
         for image in self.images.values():
             if ref == image.image.id or name in image.image.tags or name in image.image.repo_digests:
                 return image
@@ -126,6 +127,6 @@ class FakeImages:
         found = self._find(ref)
         if found is None:
             raise ImageUnavailable(f"{ref} isn't on the engine")
-        name = tag if ":" in tag.rpartition("/")[2] else f"{tag}:latest"
+        name = with_tag(tag)
         if name not in found.image.tags:
             self._store(replace(found, image=replace(found.image, tags=(*found.image.tags, name))))
