@@ -155,6 +155,12 @@ def _padding(size: int) -> bytes:
 
 async def stream_files(files: Mapping[str, bytes]) -> AsyncGenerator[bytes]:
     """A small context that is made, not read: names and contents."""
+    for piece in tar_files(files):
+        yield piece
+
+
+def tar_files(files: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Names and contents as a tar archive, in pieces."""
     for name, content in sorted(files.items()):
         yield member_header(name, size=len(content)) + content + _padding(len(content))
     yield bytes(2 * tarfile.BLOCKSIZE)

@@ -7,12 +7,11 @@ Debian's slim image is configured differently from a bootstrapped one, the files
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.images.archive import tar_files
 from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
 
 SUITE = "bookworm"
@@ -78,13 +77,7 @@ class Recipe:
 
     def context(self, certificates: Sequence[bytes]) -> bytes:
         """The files as a build context, a tar archive."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, content in self.files(certificates):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        return buffer.getvalue()
+        return b"".join(tar_files(dict(self.files(certificates))))
 
     def changes(self, certificates: Sequence[bytes]) -> tuple[str, ...]:
         """Dockerfile instructions for an image that is imported from a root file system."""
