@@ -11,9 +11,7 @@ from harness.concurrency import in_thread, together
 from harness.errors import PathMissing
 from harness.outcome import Integrity
 from harness.ports import GradeRequest
-
-LOGS = "/logs"
-ARTIFACTS = "/logs/artifacts"
+from harness.task.places import LOGS
 
 
 @dataclass(frozen=True, slots=True)
