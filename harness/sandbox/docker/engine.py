@@ -118,7 +118,7 @@ class DockerEngine(DockerImages):
         settings = Settings(
             spec=spec,
             labels=labels,
-            network=attachment.config,
+            network=attachment,
             cpus=cpus,
             nofile=nofile,
             toolbox=await self._toolbox.volume() if spec.toolbox else None,
@@ -142,7 +142,7 @@ class DockerEngine(DockerImages):
             env={**spec.image.env, **spec.env},
             shell=first.shell(spec.toolbox),
         )
-        return DockerSandbox(container, attachment, (*warnings, *texts(answer, "Warnings")), disk_enforced)
+        return DockerSandbox(container, (*warnings, *texts(answer, "Warnings")), disk_enforced)
 
     def _nofile_ceiling(self) -> int:
         if self._nofile is None:
