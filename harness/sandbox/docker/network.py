@@ -169,7 +169,7 @@ class DockerNetworking:
 
 
 def _refuse_undoing(mode: NetworkMode, security: Security) -> None:
-    given = {name.upper().removeprefix("CAP_") for name in security.capabilities} & UNDOING
+    given = UNDOING.intersection(security.capabilities)
     if given:
         raise UnsupportedError(
             f"network mode {mode} can't be enforced on a sandbox with the capability {', '.join(sorted(given))}. "

@@ -62,18 +62,7 @@ class Settings:
     def _host_config(self) -> dict[str, Json]:
         limits = self.spec.resources
         security = self.spec.security
-        given = {capability.upper().removeprefix("CAP_") for capability in security.capabilities}
-        mounts: list[Json] = []
-        if self.toolbox:
-            mounts.append(
-                {
-                    "Type": "volume",
-                    "Source": self.toolbox,
-                    "Target": TOOLBOX,
-                    "ReadOnly": True,
-                    "VolumeOptions": {"NoCopy": True},
-                }
-            )
+        given = set(security.capabilities)
         config: dict[str, Json] = {
             "NetworkMode": self.network.mode,
             "Init": True,
@@ -90,8 +79,18 @@ class Settings:
             "CapAdd": sorted(given.difference(DROPPED_CAPABILITIES)),
             "SecurityOpt": [] if security.allow_setuid else ["no-new-privileges"],
             "Privileged": False,
-            "Mounts": mounts,
+            "Mounts": [_read_only(self.toolbox, TOOLBOX)] if self.toolbox else [],
         }
         if self.disk_bytes is not None:
             config["StorageOpt"] = {"size": str(self.disk_bytes)}
         return config
+
+
+def _read_only(volume: str, target: str) -> Json:
+    return {
+        "Type": "volume",
+        "Source": volume,
+        "Target": target,
+        "ReadOnly": True,
+        "VolumeOptions": {"NoCopy": True},
+    }
