@@ -7,6 +7,11 @@ from pathlib import Path
 
 from harness.outcome import Record
 
+BASE_IMAGE = "harness/base:bookworm"
+"""The project's own image that tasks can start from."""
+TOOLBOX_IMAGE = "harness/toolbox:bookworm"
+"""The project's own image with the static tools of graders, and with what sets a sandbox's firewall."""
+
 MAX_CONTEXT_FILES = 4_096
 MAX_CONTEXT_BYTES = 3 * 1024**3
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.images.archive import tar_files
 from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
+from harness.task.image import BASE_IMAGE, TOOLBOX_IMAGE
 
 SUITE = "bookworm"
 START = f"debian:{SUITE}-slim"
@@ -93,7 +94,7 @@ class Recipe:
 _HERE = Path(__file__).resolve().parent
 
 BASE = Recipe(
-    tag=f"harness/base:{SUITE}",
+    tag=BASE_IMAGE,
     folder=_HERE / SUITE,
     instructions=("ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 'CMD ["bash"]'),
     bootstrap=(
@@ -108,7 +109,7 @@ BASE = Recipe(
 """What tasks start from: Debian with bash, git, curl, python3 with pip and venv, CA certificates, procps."""
 
 TOOLBOX = Recipe(
-    tag=f"harness/toolbox:{SUITE}",
+    tag=TOOLBOX_IMAGE,
     folder=_HERE / "toolbox",
     instructions=("ENV PATH=/usr/sbin:/usr/bin:/toolbox/bin", 'CMD ["sh"]'),
     bootstrap=(

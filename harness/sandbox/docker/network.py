@@ -30,6 +30,7 @@ from harness.sandbox.docker.networking import Attachment
 from harness.sandbox.docker.owner import ATTEMPT, ROLE, RUN
 from harness.sandbox.egress import Dialer, host_addresses
 from harness.sandbox.proxy import listen, open_proxy
+from harness.task.image import TOOLBOX_IMAGE
 from harness.task.model import NetworkMode, Security
 
 RUNTIMES = frozenset({"runc", "crun", "youki", "nvidia", "io.containerd.runc.v2"})
@@ -53,7 +54,7 @@ class NetworkOptions:
     nameservers: the engine's; None: those of this host's resolv.conf, which the engine takes too.
     """
 
-    toolbox: str = "harness/toolbox:bookworm"
+    toolbox: str = TOOLBOX_IMAGE
     reachable: tuple[IPv4Network, ...] = ()
     nameservers: tuple[IPv4Address, ...] | None = None
 

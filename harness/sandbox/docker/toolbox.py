@@ -13,8 +13,8 @@ from harness.concurrency import file_lock
 from harness.errors import EngineError, StartFailed
 from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.json import Json, text
+from harness.task.image import TOOLBOX_IMAGE
 
-IMAGE = "harness/toolbox:bookworm"
 LABEL = "harness.toolbox"
 FOLDER = "/toolbox"
 """Where the tools lie in the image."""
@@ -23,7 +23,7 @@ FOLDER = "/toolbox"
 class Toolbox:
     """Finds or makes the toolbox's volume, once per engine."""
 
-    def __init__(self, client: EngineClient, image: str = IMAGE) -> None:
+    def __init__(self, client: EngineClient, image: str = TOOLBOX_IMAGE) -> None:
         self._client = client
         self._image = image
         self._volume = ""

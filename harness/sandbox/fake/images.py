@@ -13,9 +13,7 @@ import anyio.lowlevel
 from harness.errors import BuildFailed, ImageUnavailable
 from harness.ports import BuildRequest, EngineImage
 from harness.sandbox.fake.tree import Tree
-from harness.task.image import with_tag
-
-BASE = "harness/base:bookworm"
+from harness.task.image import BASE_IMAGE, with_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class FakeImage:
 
 
 class FakeImages:
-    """`ports.ImageEngine` in memory: one image exists, `BASE`; ``registry`` holds those that can be pulled, by reference."""
+    """`ports.ImageEngine` in memory: one image exists, `BASE_IMAGE`; ``registry`` holds those that can be pulled, by reference."""
 
     def __init__(self) -> None:
         self.images: dict[str, FakeImage] = {}
@@ -38,7 +36,7 @@ class FakeImages:
         for folder in ("/etc", "/root", "/tmp", "/usr/bin"):
             tree.folder(folder)
         tree.write("/etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
-        self.add(BASE, tree)
+        self.add(BASE_IMAGE, tree)
 
     def add(
         self,
