@@ -78,8 +78,7 @@ async def root_filesystem(
             (folder / file).write_bytes(content)
         # A session of its own, so that it can be stopped with everything that it started.
         command = recipe.mmdebstrap(folder)
-        with anyio.CancelScope(shield=True):  # a cancellation in here would kill it before it can clean up
-            process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        process = await _begin(command, log)
         try:
             assert process.stdout is not None
             first = b""
@@ -92,6 +91,15 @@ async def root_filesystem(
             yield _stream(process, first, recipe, log)
         finally:
             await _end(process, stop_s)
+
+
+async def _begin(command: Sequence[str], log: IO[bytes]) -> Process:
+    """Start the program. A cancellation in here would kill it before it can clean up, so it has to wait."""
+    process: Process | None = None
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+    assert process is not None
+    return process
 
 
 async def _stream(process: Process, first: bytes, recipe: Recipe, log: IO[bytes]) -> AsyncIterator[bytes]:
