@@ -19,7 +19,7 @@ from harness.images import ImageMap, ImageResolver
 from harness.images.resolve import check_build
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
-from harness.sandbox.docker.address import parse_address
+from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.specs import image_requests
@@ -32,7 +32,7 @@ from harness.task.model import Step, Task
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = parse_address(config.engine.host) if config.engine.host else None
+    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
     async with DockerEngine(address, networking=networking) as engine:

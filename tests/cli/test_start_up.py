@@ -89,3 +89,11 @@ def test_bad_use_is_one_message_and_status_2(arguments: list[str], message: str)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_engine_behind_tls_is_refused_before_it_is_asked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2376")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    done = harness("gc")
+    assert done.returncode == 2
+    assert "DOCKER_TLS_VERIFY" in done.stderr
