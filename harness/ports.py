@@ -188,8 +188,7 @@ class Reaped:
     sandboxes: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    """Tags, and ids of images that have none."""
+    images: tuple[str, ...] = ()  # tags, and ids of images that have none
 
     def __bool__(self) -> bool:
         return bool(self.sandboxes or self.networks or self.volumes or self.images)
@@ -285,17 +284,7 @@ class ImageEngine(Protocol):
         ...
 
     async def remove_image(self, ref: str) -> bool:
-        """Remove a tag; an image goes with its last one, or by its id where it has none.
-
-        False when it isn't there, a container uses it, or another image needs it.
-        """
-        ...
-
-    async def remove_old_tools(self, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Remove the tools that were taken from another toolbox image than the present one, where no sandbox uses them.
-
-        Gives the names of their volumes.
-        """
+        """Remove a tag, and the image with its last one; or, by its id, an image without. False when it has gone or is needed."""
         ...
 
 

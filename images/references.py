@@ -30,7 +30,9 @@ class Found:
     @property
     def registry_digest(self) -> str | None:
         """``sha256:…`` under which a registry has it; None for an image that never came from one."""
-        name = self.used.partition("@")[0]
+        name, _, asked = self.used.partition("@")
+        if asked:
+            return asked
         name = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
         digests = dict(entry.split("@", 1) for entry in self.image.repo_digests if "@" in entry)
         return digests.get(name) or next(iter(digests.values()), None)

@@ -108,6 +108,7 @@ class DockerImages:
         return True
 
     async def remove_old_tools(self, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Remove the tools of older toolbox images, where no sandbox uses them. Gives the names of their volumes."""
         return await remove_old_tools(self.client, dry_run=dry_run)
 
     async def _existing(self, ref: str) -> EngineImage:

@@ -156,8 +156,3 @@ class FakeImages:
             return False
         del self.images[found.image.id]
         return True
-
-    async def remove_old_tools(self, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Toolboxes here are no volumes."""
-        await anyio.lowlevel.checkpoint()
-        return ()
