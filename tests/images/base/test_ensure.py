@@ -60,9 +60,6 @@ class Shelf:
     async def remove_image(self, ref: str) -> bool:
         return self.images.pop(ref, None) is not None
 
-    async def remove_old_tools(self, *, dry_run: bool = False) -> tuple[str, ...]:
-        return ()
-
     async def build_image(self, request: BuildRequest, log: Callable[[str], None]) -> EngineImage:
         assert START in self.images, "the Dockerfile's base is missing"
         self.builds.append(b"".join([chunk async for chunk in request.context]))
