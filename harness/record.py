@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.errors import BuildFailed
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
 from harness.task.image import ResolvedImage
@@ -22,6 +23,30 @@ class StepRecord(Record):
     name: str
     ending: Ending
     grade: Grade | None
+
+
+class BuildFailure(Record):
+    """An image that could not be built, and whom it keeps from running.
+
+    instruction: the Dockerfile's, where the builder named it. log_tail: the log's last lines, at most 4 KiB.
+    tasks: keys of the tasks that can't run without the image: on an attempt its own, in a summary all of the run's.
+    """
+
+    message: str
+    instruction: str
+    log_tail: str
+    log_path: str | None
+    tasks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, error: BuildFailed) -> BuildFailure:
+        return cls(
+            message=str(error),
+            instruction=error.instruction,
+            log_tail=error.log_tail,
+            log_path=error.log_path,
+            tasks=error.tasks,
+        )
 
 
 class AttemptRecord(Record):
@@ -49,6 +74,10 @@ class AttemptRecord(Record):
     steps: tuple[StepRecord, ...] = ()
     """Empty for an ordinary task."""
     image: ResolvedImage | None = None
+    build_failure: BuildFailure | None = None
+    """Set where the attempt was aborted because an image could not be built."""
+    warnings: tuple[str, ...] = ()
+    """What was asked for and could not be had, though the attempt went on: limits that the engine can't enforce, and the like."""
     phases: tuple[PhaseStamp, ...] = ()
     started_at: float
     """Seconds since the epoch."""
@@ -97,6 +126,10 @@ class RunSummary(Record):
     mean_reward_by_integrity: dict[Integrity, float]
     ungraded_by_ending: dict[str, int]
     """``ABORTED`` is counted by cause: ``ABORTED/SandboxUnavailable``."""
+    failed_builds: tuple[BuildFailure, ...] = ()
+    """Each failed build once, with every task that needed it."""
+    warnings: dict[str, int] = {}
+    """Each warning, and how many attempts had it."""
     phase_seconds: dict[str, float]
     wall_s: float
 
@@ -121,9 +154,22 @@ def summarise(records: Iterable[AttemptRecord], *, wall_s: float) -> RunSummary:
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         mean_reward_by_integrity={tier: sum(values) / len(values) for tier, values in by_tier.items()},
         ungraded_by_ending=dict(sorted(reasons.items())),
+        failed_builds=_failed_builds(rows),
+        warnings=dict(Counter(warning for row in rows for warning in row.warnings)),
         phase_seconds=_medians(rows),
         wall_s=wall_s,
     )
+
+
+def _failed_builds(rows: list[AttemptRecord]) -> tuple[BuildFailure, ...]:
+    """A build is known by its log: tasks whose images are the same share one."""
+    found: dict[str, BuildFailure] = {}
+    for failure in (row.build_failure for row in rows):
+        if failure is not None:
+            first = found.setdefault(failure.log_path or failure.message, failure)
+            tasks = tuple(dict.fromkeys([*first.tasks, *failure.tasks]))
+            found[failure.log_path or failure.message] = first.model_copy(update={"tasks": tasks})
+    return tuple(found.values())
 
 
 def _medians(rows: list[AttemptRecord]) -> dict[str, float]:

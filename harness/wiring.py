@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import anyio
 
@@ -16,7 +17,9 @@ from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ConfigError, ContextError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
+from harness.images.build import default_cache
 from harness.images.resolve import check_build
+from harness.images.sweep import images_in_use
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import address_from_environment
@@ -39,10 +42,14 @@ async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
         yield engine
 
 
-def make_images(config: RunConfig, engine: DockerEngine) -> ImageResolver:
-    """The images of a run: the engine's, under the configuration's map and trust."""
+@contextmanager
+def open_images(config: RunConfig, engine: DockerEngine) -> Generator[ImageResolver]:
+    """The images of a run: the engine's, under the configuration's map and trust. Until it is closed, none is swept away."""
     trusted = config.images.trust_host_certificates is not TrustHost.NEVER
-    return ImageResolver(engine, image_map=ImageMap(config.images.map), certificates=None if trusted else ())
+    cache = default_cache()
+    with images_in_use(cache):
+        image_map = ImageMap(config.images.map)
+        yield ImageResolver(engine, image_map=image_map, certificates=None if trusted else (), cache=cache)
 
 
 @asynccontextmanager
@@ -54,14 +61,15 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
         await in_thread(store.save_attempt, record, limiter=writer)
 
     async with open_engine(config) as engine:
-        yield Workshop(
-            engine=engine,
-            images=make_images(config, engine),
-            agent=agent,
-            grader=ScriptGrader(),
-            place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
-            commit=commit,
-        )
+        with open_images(config, engine) as images:
+            yield Workshop(
+                engine=engine,
+                images=images,
+                agent=agent,
+                grader=ScriptGrader(),
+                place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
+                commit=commit,
+            )
 
 
 def load(config: RunConfig) -> Loaded:
@@ -74,16 +82,29 @@ def load(config: RunConfig) -> Loaded:
     loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     sound: list[Task] = []
     failures = list(loaded.failures)
+    passed_over: dict[Path, list[Path]] = {}
     for task in loaded.tasks:
         try:
             for request in image_requests(task):
                 if isinstance(request.source, DockerfileBuild):
-                    check_build(request.source)
+                    context, _ = check_build(request.source)
+                    if context.passed_over is not None:
+                        passed_over.setdefault(task.root, []).append(context.passed_over)
         except ContextError as error:
             failures.append((task.path, error))
         else:
             sound.append(with_timeouts(task, config.timeouts))
-    return Loaded(tuple(sound), tuple(failures))
+    warnings = [_ignore_files(root, files) for root, files in passed_over.items()]
+    return Loaded(tuple(sound), tuple(failures), tuple(warnings))
+
+
+def _ignore_files(root: Path, files: Sequence[Path]) -> str:
+    """What to say where a benchmark's root and folders of its tasks both say what stays out of images."""
+    names = [os.path.relpath(file, root) for file in dict.fromkeys(files)]
+    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"{root / '.dockerignore'} decides what stays out of images; {named} below it: not read. Move its lines there"
+    )
 
 
 def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:

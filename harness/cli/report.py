@@ -12,7 +12,7 @@ from rich.text import Text
 from harness.cli import text
 from harness.outcome import Record
 from harness.phases import Phase
-from harness.record import AttemptRecord, RunRecord, RunSummary
+from harness.record import AttemptRecord, BuildFailure, RunRecord, RunSummary
 from harness.task.discover import Loaded
 
 
@@ -50,6 +50,10 @@ def print_summary(
             {row.detail for row in records if row.reward is None and _reason(row) == reason and row.detail}
         )
         console.print(Text(text.printable(f"ungraded: {count} × {reason}{f': {details[0]}' if details else ''}")))
+    for failure in summary.failed_builds:
+        console.print(Text(text.printable(_failed_build(failure))))
+    for warning, count in summary.warnings.items():
+        console.print(Text(text.printable(f"warning: {count} × {warning}"), style="yellow"))
     shown = [(phase, summary.phase_seconds[phase]) for phase in Phase if phase in summary.phase_seconds]
     console.print("time by phase: " + ", ".join(f"{phase} {text.seconds(spent)}" for phase, spent in shown))
     if signalled is not None:
@@ -58,6 +62,13 @@ def print_summary(
             f"stopped by a signal: {kept} verdicts are kept, {record.attempts - kept} attempts were not begun"
         )
     console.print(Text(f"run {record.id} is in {record.folder}", style="dim"))
+
+
+def _failed_build(failure: BuildFailure) -> str:
+    instruction = " ".join(failure.instruction.split())
+    where = f" at {instruction[:120]!r}" if instruction else ""
+    log = f"; its log is {failure.log_path}" if failure.log_path else ""
+    return f"build failed{where}: no image for {', '.join(failure.tasks)}{log}"
 
 
 def _reason(row: AttemptRecord) -> str:

@@ -119,9 +119,8 @@ class _Job:
 
 def _warn(loaded: Loaded) -> None:
     """Once per run: what was read but not understood, and tiers that nobody chose."""
-    for task in loaded.tasks:
-        for warning in task.warnings:
-            click.echo(f"warning: {warning}", err=True)
+    for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
+        click.echo(f"warning: {warning}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
     if unset:
         named = ", ".join(unset[:3]) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")

@@ -33,6 +33,7 @@ def show(attempt: str, config_path: Path | None, runs_dir: Path | None, as_json:
         return
     console = text.console()
     _facts(console, record)
+    _build_failure(console, record)
     _components(console, record)
     _phases(console, record)
     _files(console, record)
@@ -51,6 +52,7 @@ def _facts(console: Console, record: AttemptRecord) -> None:
     ]
     if record.detail:
         rows.append(("detail", record.detail))
+    rows += [("warning", warning) for warning in record.warnings]
     if grade is not None:
         rows += [("grader", f"{run.subject}: test script exited with status {run.exit_status}") for run in grade.runs]
         rows += [("changed", path) for path in grade.changed_paths[:20]]
@@ -61,6 +63,13 @@ def _facts(console: Console, record: AttemptRecord) -> None:
     for name, value in rows:
         table.add_row(Text(name, style="dim"), Text(text.printable(value)))
     console.print(table)
+
+
+def _build_failure(console: Console, record: AttemptRecord) -> None:
+    if (failure := record.build_failure) is not None:
+        console.print(Text(text.printable(f"the build failed at {failure.instruction or 'no instruction'!r}:")))
+        console.print(Text(text.printable(failure.log_tail.rstrip())))
+        console.print(Text(text.printable(f"the whole log is in {failure.log_path}"), style="dim"))
 
 
 def _components(console: Console, record: AttemptRecord) -> None:
