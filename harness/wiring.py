@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
 from harness.images.resolve import check_build
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_attempt_id
+from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
@@ -79,6 +80,12 @@ def load(config: RunConfig) -> Loaded:
         else:
             sound.append(task)
     return Loaded(tuple(sound), tuple(failures))
+
+
+def plan_benchmarks(tasks: tuple[Task, ...], config: RunConfig) -> tuple[BenchmarkPlan, ...]:
+    """What is asked of each benchmark, with its own number of attempts."""
+    counts = Counter(task.benchmark for task in tasks)
+    return tuple(BenchmarkPlan(benchmark=name, n=config.attempts_for(name), tasks=counts[name]) for name in counts)
 
 
 def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:
