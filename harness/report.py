@@ -100,6 +100,11 @@ class BenchmarkScore(Score):
     benchmark: str
     by_task: tuple[TaskScore, ...]
 
+    @property
+    def standalone(self) -> bool:
+        """Whether it is only a task that belongs to no benchmark."""
+        return self.tasks == 1 and any(task.task == self.benchmark for task in self.by_task)
+
 
 class EvaluationReport(Score):
     """A whole run. Its own numbers pool the benchmarks."""

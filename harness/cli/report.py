@@ -68,7 +68,7 @@ def report(run: str, html: Path | None, runs_dir: Path, as_json: bool) -> None:
 
 
 def _write_page(path: Path, run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord]) -> None:
-    from harness.page.report import render
+    from harness.cli.page.report import render
 
     try:
         path.write_text(render(run, result, records, folder=path.absolute().parent), encoding="utf-8")
@@ -92,7 +92,7 @@ def print_report(
     """Tables of tasks and benchmarks, the run's numbers, what has no grade, and the time by phase."""
     console = text.console()
     _print_tasks(console, [task for score in result.benchmarks for task in score.by_task])
-    together = [score for score in result.benchmarks if score.tasks > 1]
+    together = [score for score in result.benchmarks if not score.standalone]
     if together and len(result.benchmarks) > 1:
         console.print(_benchmarks([(score.benchmark, score) for score in together] + [("all", result)]))
     for line in _headline(result):
