@@ -15,19 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import anyio
-import anyio.to_thread
-
 from harness.archive import Folder, Tree, keep, pack, read_file, regular_files
+from harness.concurrency import in_thread
 from harness.errors import CapExceeded, EngineError, GraderError, PathMissing, SandboxGone, TransferFailed
-from harness.graders.artifacts import ARTIFACTS, KeptArtifacts, collect_artifacts, graded_paths
+from harness.graders.artifacts import KeptArtifacts, collect_artifacts, graded_paths
 from harness.graders.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, read_rewards
 from harness.graders.tiers import HOLES, changed_system_paths, interpreter
 from harness.outcome import Grade, GraderRun, GradingStatus, Integrity, RewardComponent, weighted_mean
 from harness.ports import TOOLBOX, ArchiveCaps, Command, ExecResult, GradeRequest, Sandbox
+from harness.task.places import ARTIFACTS, LOGS, RESULTS, TESTS
 
-TESTS = "/tests"
-RESULTS = "/logs/verifier"
 _REWARD_CAPS = ArchiveCaps(max_bytes=MAX_REWARD_BYTES + 64 * 1024, max_members=1)
 _RESULT_CAPS = ArchiveCaps(max_bytes=256 * 1024**2, max_members=10_000)
 
@@ -120,7 +117,7 @@ async def _run_tests(request: GradeRequest, sandbox: Sandbox) -> ExecResult:
     else:
         await _wipe(sandbox, wiped, shell=[f"{TOOLBOX}/busybox", "sh"])
     trees = [Tree(folder, TESTS, executable=("test.sh",)) for folder in request.step.grader.tests]
-    await sandbox.put("/", pack([Folder("/logs", 0o777), Folder(RESULTS, 0o777), Folder(ARTIFACTS, 0o777), *trees]))
+    await sandbox.put("/", pack([Folder(LOGS, 0o777), Folder(RESULTS, 0o777), Folder(ARTIFACTS, 0o777), *trees]))
     return await sandbox.exec(
         Command(
             argv=interpreter(request),
@@ -170,9 +167,7 @@ async def _result_files(request: GradeRequest, sandbox: Sandbox, path: str, caps
     try:
         async with sandbox.get(path, caps) as stream:
             await keep(stream, raw)
-        return await anyio.to_thread.run_sync(
-            partial(regular_files, raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES)
-        )
+        return await in_thread(partial(regular_files, raw, (REWARD_JSON, REWARD_TEXT), max_bytes=MAX_REWARD_BYTES))
     except PathMissing:
         return {}
     except CapExceeded as error:

@@ -51,9 +51,10 @@ from harness.specs import Owner, agent_image, agent_spec, find_image, grader_ima
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
+from harness.task.places import LOG_FOLDERS
 
 _log = structlog.get_logger()
-_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in ("/logs", "/logs/agent", "/logs/verifier", "/logs/artifacts"))
+_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in LOG_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.errors import ConfigError
 from harness.task.fields import Size, Text
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
-from harness.task.reading import ContextLimits
+from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES, ContextLimits
 from harness.toml import Findings, Table, read_table, refuse, shown
 
 CONFIG_NAME = "harness.toml"

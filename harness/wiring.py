@@ -10,9 +10,9 @@ from functools import partial
 from ipaddress import IPv4Network
 
 import anyio
-import anyio.to_thread
 
 from harness.attempt import AttemptPlan, Workshop
+from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ContextError
 from harness.graders.script import ScriptGrader
@@ -52,7 +52,7 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
     writer = anyio.CapacityLimiter(1)
 
     async def commit(record: AttemptRecord) -> None:
-        await anyio.to_thread.run_sync(partial(store.save_attempt, record), limiter=writer)
+        await in_thread(store.save_attempt, record, limiter=writer)
 
     async with open_engine(config) as engine:
         yield Workshop(

@@ -15,10 +15,10 @@ import click
 from harness.cli import NOT_GRADED, text
 from harness.config import RunConfig, load_config
 from harness.errors import EngineError, UsageError
+from harness.task.image import BASE_IMAGE, TOOLBOX_IMAGE
 from harness.wiring import open_engine
 
 _DISK_RESERVE_BYTES = 5 * 1024**3
-_IMAGES = ("harness/base:bookworm", "harness/toolbox:bookworm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def _engine(config: RunConfig) -> AsyncGenerator[Finding]:
             yield Finding("engine", f"{info.name} {info.version}, {info.cpus} cores, {memory}, {info.architecture}")
             if info.root_dir is not None:
                 yield _disk("engine's disk", Path(info.root_dir))
-            for ref in _IMAGES:
+            for ref in (BASE_IMAGE, TOOLBOX_IMAGE):
                 image = await engine.inspect_image(ref)
                 remedy = "" if image else "run `harness images base`; only tasks that use it need it"
                 yield Finding("image", ref if image else f"{ref} is not here", remedy, fatal=False)

@@ -78,7 +78,8 @@ async def root_filesystem(
             (folder / file).write_bytes(content)
         # A session of its own, so that it can be stopped with everything that it started.
         command = recipe.mmdebstrap(folder)
-        process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        with anyio.CancelScope(shield=True):  # a cancellation in here would kill it before it can clean up
+            process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
         try:
             assert process.stdout is not None
             first = b""

@@ -11,7 +11,7 @@ from .conftest import EXAMPLES, ROOT, Ran
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 
-NAMES = {f"examples/{path.parent.name}" for path in EXAMPLES.glob("*/task.toml")}
+NAMES = {path.parent.name for path in EXAMPLES.glob("*/task.toml")}
 
 
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
