@@ -1,10 +1,9 @@
-"""What is kept of an attempt and of a run: the shape of ``result.json``, of ``--json``, and of the store's rows."""
+"""What is kept of an attempt and of a run: the shape of ``result.json`` and of the store's rows."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -98,6 +97,14 @@ class AttemptRecord(Record):
         return self.reward is not None and self.reward >= 1.0
 
 
+class BenchmarkPlan(Record):
+    """What a run asks of one benchmark: ``n`` attempts of each of its ``tasks``."""
+
+    benchmark: str
+    n: int
+    tasks: int
+
+
 class RunRecord(Record):
     """A run: what was asked, and when."""
 
@@ -107,62 +114,14 @@ class RunRecord(Record):
     agent: str
     attempts: int
     """How many were planned."""
+    benchmarks: tuple[BenchmarkPlan, ...] = ()
+    """Each with its own ``n``."""
     finished_at: float | None = None
     folder: Path
 
 
-class RunSummary(Record):
-    """What a run came to. Means are over counted attempts only; ``mean_reward`` is null when none was.
-
-    phase_seconds: median seconds by phase, over the attempts that finished it.
-    """
-
-    attempts: int
-    graded: int
-    passed: int
-    failed: int
-    ungraded: int
-    mean_reward: float | None
-    mean_reward_by_integrity: dict[Integrity, float]
-    ungraded_by_ending: dict[str, int]
-    """``ABORTED`` is counted by cause: ``ABORTED/SandboxUnavailable``."""
-    failed_builds: tuple[BuildFailure, ...] = ()
-    """Each failed build once, with every task that needed it."""
-    warnings: dict[str, int] = {}
-    """Each warning, and how many attempts had it."""
-    phase_seconds: dict[str, float]
-    wall_s: float
-
-
-def summarise(records: Iterable[AttemptRecord], *, wall_s: float) -> RunSummary:
-    """The summary of a run's attempts."""
-    rows = list(records)
-    counted = [row for row in rows if row.counted]
-    ungraded = [row for row in rows if row.reward is None]
-    reasons = Counter(f"{row.ending}/{row.cause}" if row.cause else str(row.ending) for row in ungraded)
-    passed = sum(row.passed for row in counted)
-    by_tier: dict[Integrity, list[float]] = {}
-    for row in counted:
-        by_tier.setdefault(row.integrity, []).append(row.reward or 0.0)
-    rewards = [reward for tier in by_tier.values() for reward in tier]
-    return RunSummary(
-        attempts=len(rows),
-        graded=len(rows) - len(ungraded),
-        passed=passed,
-        failed=len(counted) - passed,
-        ungraded=len(ungraded),
-        mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        mean_reward_by_integrity={tier: sum(values) / len(values) for tier, values in by_tier.items()},
-        ungraded_by_ending=dict(sorted(reasons.items())),
-        failed_builds=_failed_builds(rows),
-        warnings=dict(Counter(warning for row in rows for warning in row.warnings)),
-        phase_seconds=_medians(rows),
-        wall_s=wall_s,
-    )
-
-
-def _failed_builds(rows: list[AttemptRecord]) -> tuple[BuildFailure, ...]:
-    """A build is known by its log: tasks whose images are the same share one."""
+def failed_builds(rows: Iterable[AttemptRecord]) -> tuple[BuildFailure, ...]:
+    """Each failed build once, with every task that needed it. A build is known by its log: tasks of one image share it."""
     found: dict[str, BuildFailure] = {}
     for failure in (row.build_failure for row in rows):
         if failure is not None:
@@ -170,21 +129,6 @@ def _failed_builds(rows: list[AttemptRecord]) -> tuple[BuildFailure, ...]:
             tasks = tuple(dict.fromkeys([*first.tasks, *failure.tasks]))
             found[failure.log_path or failure.message] = first.model_copy(update={"tasks": tasks})
     return tuple(found.values())
-
-
-def _medians(rows: list[AttemptRecord]) -> dict[str, float]:
-    """Median over attempts of the time in each phase; a phase that a multi-step task repeats is summed within its attempt."""
-    from statistics import median
-
-    seconds: dict[str, list[float]] = {}
-    for row in rows:
-        own: dict[str, float] = {}
-        for stamp in row.phases:
-            if stamp.duration_s is not None:
-                own[stamp.phase] = own.get(stamp.phase, 0.0) + stamp.duration_s
-        for phase, spent in own.items():
-            seconds.setdefault(phase, []).append(spent)
-    return {phase: median(values) for phase, values in seconds.items()}
 
 
 def new_run_id() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from harness.images.build import default_cache
 from harness.images.resolve import check_build
 from harness.images.sweep import images_in_use
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_attempt_id
+from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
@@ -105,6 +106,12 @@ def _ignore_files(root: Path, files: Sequence[Path]) -> str:
     return (
         f"{root / '.dockerignore'} decides what stays out of images; {named} below it: not read. Move its lines there"
     )
+
+
+def plan_benchmarks(tasks: tuple[Task, ...], config: RunConfig) -> tuple[BenchmarkPlan, ...]:
+    """What is asked of each benchmark, with its own number of attempts."""
+    counts = Counter(task.benchmark for task in tasks)
+    return tuple(BenchmarkPlan(benchmark=name, n=config.attempts_for(name), tasks=counts[name]) for name in counts)
 
 
 def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:

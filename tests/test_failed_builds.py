@@ -10,7 +10,7 @@ from harness.attempt import AttemptPlan, Workshop
 from harness.images.resolve import ImageResolver
 from harness.outcome import Cause, Ending
 from harness.phases import PhaseStamp
-from harness.record import AttemptRecord, summarise
+from harness.record import AttemptRecord
 from harness.run import Execution
 from harness.sandbox.fake import FakeEngine
 from harness.task.image import DockerfileBuild
@@ -75,7 +75,7 @@ async def test_four_attempts_of_each_of_two_tasks_with_one_image_are_one_build(t
         assert str(tmp_path / record.task) in record.detail
         assert record.build_failure is not None
         assert (record.build_failure.instruction, record.build_failure.tasks) == ("RUN false", (f"b/{record.task}",))
-    (failure,) = summarise(watcher.records, wall_s=1.0).failed_builds
+    (failure,) = failed_builds(watcher.records)
     assert sorted(failure.tasks) == ["b/one", "b/two"]
     assert "RUN false" in failure.log_tail
     assert failure.log_path is not None and Path(failure.log_path).exists()

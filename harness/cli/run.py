@@ -14,17 +14,18 @@ import click
 from harness.agents.registry import make_agent
 from harness.cli import BAD_USE, NOT_GRADED, logs
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.cli.report import print_document, print_summary
+from harness.cli.report import RunDocument, print_report, write_report
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
 from harness.config import AgentConfig, RunConfig
 from harness.errors import EngineError
+from harness.evaluation import report_on
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
+from harness.record import AttemptRecord, RunRecord, new_run_id
 from harness.run import Execution
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded
-from harness.wiring import load, open_workshop, plan_attempts
+from harness.wiring import load, open_workshop, plan_attempts, plan_benchmarks
 
 
 @click.command()
@@ -76,6 +77,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
             command=tuple(sys.argv),
             agent=agent.name,
             attempts=sum(config.attempts_for(task.benchmark) for task in loaded.tasks),
+            benchmarks=plan_benchmarks(loaded.tasks, config),
             folder=config.runs_dir / run_id,
         )
         store.save_run(record)
@@ -133,13 +135,24 @@ def _warn(loaded: Loaded) -> None:
 def _conclude(
     record: RunRecord, records: Sequence[AttemptRecord], loaded: Loaded, *, as_json: bool, signalled: int | None
 ) -> int:
-    summary = summarise(records, wall_s=(record.finished_at or record.created_at) - record.created_at)
+    report = report_on(record, records)
+    try:
+        write_report(record, report)
+    except OSError as error:
+        # The verdicts are in the store, and `harness report` makes the report from them.
+        click.echo(f"warning: the report could not be written: {error}", err=True)
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_document(record, summary, records, loaded)
+        problems = tuple(str(failure) for _, failure in loaded.failures)
+        document = RunDocument(
+            run=record, summary=report, metrics=report.metrics, attempts=tuple(records), problems=problems
+        )
+        click.echo(document.model_dump_json(indent=2))
     else:
-        print_summary(record, summary, records, signalled=signalled)
+        print_report(record, report, records, signalled=signalled)
     if signalled is not None:
         return 128 + signalled
     if loaded.failures:
         return BAD_USE
-    return NOT_GRADED if summary.graded < record.attempts else 0
+    return NOT_GRADED if report.graded < record.attempts else 0

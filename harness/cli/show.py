@@ -12,7 +12,8 @@ from rich.text import Text
 
 from harness.cli import text
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.record import AttemptRecord, summarise
+from harness.evaluation import report_on
+from harness.record import AttemptRecord
 from harness.store.sql import SqlStore
 
 
@@ -132,7 +133,7 @@ def _list_runs(console: Console, store: SqlStore, *, as_json: bool) -> None:
     columns = ("run", "began", "agent", "attempts", "mean reward", "passed", "ungraded")
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     for run in found:
-        summary = summarise(store.attempts(run.id), wall_s=0.0)
+        summary = report_on(run, store.attempts(run.id))
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
         counts = f"{summary.attempts}/{run.attempts}"
         mean = text.reward(summary.mean_reward)
