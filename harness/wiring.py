@@ -14,26 +14,26 @@ import anyio
 from harness.attempt import AttemptPlan, Workshop
 from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
-from harness.errors import ContextError
+from harness.errors import ConfigError, ContextError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
 from harness.images.resolve import check_build
 from harness.ports import Agent
 from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
-from harness.sandbox.docker.address import parse_address
+from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
 from harness.task.image import DockerfileBuild
-from harness.task.model import Step, Task
+from harness.task.model import Environment, Step, Task
 
 
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = parse_address(config.engine.host) if config.engine.host else None
+    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
     async with DockerEngine(address, networking=networking) as engine:
@@ -66,7 +66,12 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
 
 
 def load(config: RunConfig) -> Loaded:
-    """The tasks that the configuration names. A bad task, or a bad build context, is a failure beside the others."""
+    """The tasks that the configuration names, with its timeouts. A bad task, or a bad build context, is a failure beside the others.
+
+    Raises ConfigError when it names none.
+    """
+    if not config.paths:
+        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     sound: list[Task] = []
     failures = list(loaded.failures)
@@ -78,7 +83,7 @@ def load(config: RunConfig) -> Loaded:
         except ContextError as error:
             failures.append((task.path, error))
         else:
-            sound.append(task)
+            sound.append(with_timeouts(task, config.timeouts))
     return Loaded(tuple(sound), tuple(failures))
 
 
@@ -95,19 +100,27 @@ def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) ->
     for index, task in sorted(wanted, key=lambda pair: pair[0]):
         identifier = new_attempt_id()
         folder = run.folder / f"{task.path.name}-{index}-{identifier}"
-        scaled = with_timeouts(task, config.timeouts)
-        plans.append(AttemptPlan(id=identifier, run=run.id, task=scaled, index=index, folder=folder))
+        plans.append(AttemptPlan(id=identifier, run=run.id, task=task, index=index, folder=folder))
     return tuple(plans)
 
 
 def with_timeouts(task: Task, factors: TimeoutsConfig) -> Task:
-    """The task with its agent's and grader's deadlines multiplied."""
+    """The task with the deadlines of its agent, its grader and its builds multiplied."""
+
+    def built(environment: Environment) -> Environment:
+        image = environment.image
+        if isinstance(image, DockerfileBuild):
+            image = image.model_copy(update={"timeout_s": image.timeout_s * factors.build})
+        return environment.model_copy(update={"image": image})
 
     def scaled(step: Step) -> Step:
         agent = step.agent
         if agent.timeout_s is not None:
             agent = agent.model_copy(update={"timeout_s": agent.timeout_s * factors.agent})
-        grader = step.grader.model_copy(update={"timeout_s": step.grader.timeout_s * factors.grader})
+        own = step.grader.environment
+        changes = {"timeout_s": step.grader.timeout_s * factors.grader, "environment": own and built(own)}
+        grader = step.grader.model_copy(update=changes)
         return step.model_copy(update={"agent": agent, "grader": grader})
 
-    return task.model_copy(update={"steps": tuple(scaled(step) for step in task.steps)})
+    steps = tuple(scaled(step) for step in task.steps)
+    return task.model_copy(update={"environment": built(task.environment), "steps": steps})

@@ -12,6 +12,7 @@ from typing import Self
 
 import anyio
 
+from harness.concurrency import shielded
 from harness.errors import StartFailed
 from harness.ports import EngineInfo, Reaped, SandboxSpec
 from harness.sandbox.docker import first, owner
@@ -120,12 +121,9 @@ class DockerEngine(DockerImages):
             toolbox=await self._toolbox.volume() if spec.toolbox else None,
             disk_bytes=limits.disk_bytes if self._limits_disk else None,
         )
-        answer: Json = None
-        disk_enforced = False
         try:
             # The engine goes on creating when its caller leaves: an id that nobody waits for would stay.
-            with anyio.CancelScope(shield=True):
-                answer, disk_enforced = await self._post_create(name, settings)
+            answer, disk_enforced = await shielded(self._post_create, name, settings)
         except ApiError as error:
             raise StartFailed(f"a sandbox of {spec.image.ref} can't be created: {error}") from error
         if limits.disk_bytes is not None and not disk_enforced:
