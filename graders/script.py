@@ -17,10 +17,10 @@ from functools import partial
 
 from harness.archive import Folder, Tree, keep, pack, read_file, regular_files
 from harness.concurrency import in_thread
-from harness.errors import CapExceeded, EngineError, GraderError, PathMissing, SandboxGone, TransferFailed
+from harness.errors import CapExceeded, EngineError, EngineUnreachable, GraderError, PathMissing, TransferFailed
 from harness.graders.artifacts import KeptArtifacts, collect_artifacts, graded_paths
 from harness.graders.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, read_rewards
-from harness.graders.tiers import HOLES, changed_system_paths, interpreter
+from harness.graders.tiers import HOLES, Changed, changed_system_paths, interpreter
 from harness.outcome import Grade, GraderRun, GradingStatus, Integrity, RewardComponent, weighted_mean
 from harness.ports import TOOLBOX, ArchiveCaps, Command, ExecResult, GradeRequest, Sandbox
 from harness.task.places import ARTIFACTS, LOGS, RESULTS, TESTS
@@ -54,19 +54,23 @@ class ScriptGrader:
     async def grade(self, request: GradeRequest) -> Grade:
         """Grade what was collected, in the task's tier."""
         began = time.monotonic()
-        changed: tuple[str, ...] = ()
+        changed = Changed()
         components: tuple[RewardComponent, ...] = ()
         exit_status: int | None = None
         message = ""
         async with self._subject(request) as sandbox:
             try:
+                if request.integrity is Integrity.RESTARTED:
+                    await sandbox.start()
                 changed = await changed_system_paths(request)
                 result = await _run_tests(request, sandbox)
                 exit_status = result.exit_status
                 if result.timed_out:
                     raise GraderError(f"the grader did not end within {request.step.grader.timeout_s:g} s")
                 components = await _read_result(request, sandbox)
-            except (GraderError, SandboxGone, TransferFailed) as error:
+            except EngineUnreachable:
+                raise
+            except (GraderError, EngineError) as error:  # from here on the agent's files may be the reason
                 message = str(error)
             await _tidy(request)
         reward = weighted_mean(components)
@@ -86,8 +90,8 @@ class ScriptGrader:
             components=components,
             integrity=request.integrity,
             runs=(run,),
-            changed_paths=changed,
-            holes=HOLES[request.integrity],
+            changed_paths=changed.paths,
+            holes=HOLES[request.integrity] + changed.hole,
             message=message,
         )
 
@@ -98,10 +102,7 @@ class ScriptGrader:
             case Integrity.PRISTINE:
                 async with request.open_sandbox("grader") as sandbox:
                     yield sandbox
-            case Integrity.RESTARTED:
-                await request.sandbox.start()
-                yield request.sandbox
-            case Integrity.LIVE:
+            case Integrity.RESTARTED | Integrity.LIVE:
                 yield request.sandbox
 
 
@@ -145,7 +146,7 @@ async def _wipe(sandbox: Sandbox, paths: list[str], *, shell: list[str]) -> None
     """Remove paths, and make their parents, as root, so that what enters replaces and never merges."""
     box = f"{TOOLBOX}/busybox " if shell[0].startswith(TOOLBOX) else ""
     script = _WIPE.format(box=box)
-    result = await sandbox.exec(Command(argv=[*shell, "-c", script, "wipe", *paths], user="root", cwd="/"))
+    result = await sandbox.exec(Command(argv=[*shell, "-c", script, "wipe", *paths], user="0", cwd="/"))
     if result.exit_status != 0:
         raise GraderError(f"could not clear {', '.join(paths)} before grading: {result.stderr.text.strip()[-300:]}")
 
