@@ -23,6 +23,7 @@ from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxG
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
+    Attribution,
     Cause,
     Ending,
     Grade,
@@ -212,7 +213,7 @@ class _Attempt:
                 break
         grade = combine(self.steps, self.task.step_reward) if len(self.task.steps) > 1 else self.steps[0].grade
         assert grade is not None
-        if grade.status is not GradingStatus.GRADED:
+        if grade.status is not GradingStatus.GRADED or grade.attribution is Attribution.POLICY:
             self.notes.insert(0, grade.message)
             endings.append(Ending.ERROR)
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)
