@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 import trio
 
-from harness.concurrency import THREADS, file_lock, find, in_thread, together
+from harness.concurrency import THREADS, file_lock, find, in_thread, shielded, together
 
 
 async def test_blocking_calls_share_a_bounded_number_of_threads():
@@ -67,3 +68,19 @@ def test_an_exception_is_found_in_groups_however_deep():
     error = KeyError()
     assert find(ExceptionGroup("a", [ValueError(), ExceptionGroup("b", [error])]), KeyError) is error
     assert find(ExceptionGroup("a", [ValueError()]), KeyError) is None
+
+
+async def test_a_shielded_call_ends_before_its_cancellation_is_felt():
+    made: list[int] = []
+
+    async def make(number: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        made.append(number)
+        return number
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        assert await shielded(make, 7) == 7
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("the cancellation was lost")
+    assert made == [7]
