@@ -66,6 +66,7 @@ class AttemptPlan:
     index: int
     folder: Path
     retry_of: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ class _Attempt:
             agent=self.workshop.agent.name,
             index=self.plan.index,
             retry_of=self.plan.retry_of,
+            group=self.plan.group,
             ending=self.verdict.ending,
             cause=self.verdict.cause,
             detail=self.verdict.detail,

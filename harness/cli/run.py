@@ -19,6 +19,7 @@ from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
 from harness.config import AgentConfig, RunConfig, load_config
 from harness.errors import ConfigError, EngineError
+from harness.group import deciding
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
 from harness.run import Execution
@@ -31,6 +32,11 @@ from harness.wiring import load, open_workshop, plan_attempts
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--agent", help="oracle (the default), nop, or scripted:FILE.")
 @click.option("-n", "--attempts", type=click.IntRange(1), help="Attempts of each task. [default: 1]")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    help="How often an attempt that ends aborted or ungraded is run again. [default: 1]",
+)
 @click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
 @click.option(
@@ -41,6 +47,7 @@ def run(
     paths: tuple[Path, ...],
     agent: str | None,
     attempts: int | None,
+    retries: int | None,
     concurrency: int | None,
     config_path: Path | None,
     runs_dir: Path | None,
@@ -48,13 +55,15 @@ def run(
 ) -> int:
     """Run the tasks at PATHS: each is a task, a folder of tasks or a benchmark.
 
-    Exit status: 0 when every attempt was graded, 1 when one was not, 2 for bad use, 128 + n when signal n stopped it.
+    Exit status: 0 when every attempt, or the last retry of it, was graded, 1 when one was not, 2 for bad use, 128 + n when signal n
+    stopped it.
     """
     logs.configure()
     config = load_config(config_path)
     overrides: dict[str, object] = {
         "paths": list(paths) or config.paths,
         "agent": AgentConfig(name=agent) if agent else config.agent,
+        "retries": config.retries if retries is None else retries,
         "concurrency": concurrency or config.concurrency,
         "runs_dir": (runs_dir or config.runs_dir).absolute(),
     }
@@ -120,7 +129,7 @@ class _Job:
             else:
                 if reaped.sandboxes:
                     self.view.say(f"removed {len(reaped.sandboxes)} sandboxes that a dead run had left")
-            await Execution(plans, workshop, self.view).run()
+            await Execution(plans, workshop, self.view, self.config.retries).run()
 
 
 def _warn(loaded: Loaded) -> None:
@@ -140,11 +149,12 @@ def _warn(loaded: Loaded) -> None:
 def _conclude(
     record: RunRecord, records: Sequence[AttemptRecord], loaded: Loaded, *, as_json: bool, signalled: int | None
 ) -> int:
-    summary = summarise(records, wall_s=(record.finished_at or record.created_at) - record.created_at)
+    lasting = deciding(records)
+    summary = summarise(lasting, wall_s=(record.finished_at or record.created_at) - record.created_at)
     if as_json:
         print_document(record, summary, records, loaded)
     else:
-        print_summary(record, summary, records, signalled=signalled)
+        print_summary(record, summary, lasting, signalled=signalled)
     if signalled is not None:
         return 128 + signalled
     if loaded.failures:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from harness.cli import text
 from harness.cli.options import json_option, runs_dir_option
+from harness.group import deciding
 from harness.record import AttemptRecord, summarise
 from harness.store.sql import SqlStore
 
@@ -44,6 +45,7 @@ def _facts(console: Console, record: AttemptRecord) -> None:
         ("attempt", f"{record.id} (run {record.run})"),
         ("task", f"{record.key} #{record.index}, {record.task_digest[:19]}"),
         ("agent", record.agent),
+        *([("retry of", record.retry_of)] if record.retry_of else []),
         ("ending", text.ending(record.ending, record.cause)),
         ("reward", "not graded" if record.reward is None else text.reward(record.reward)),
         ("grading", f"{record.grading}, {record.integrity} tier"),
@@ -121,7 +123,7 @@ def _list_runs(console: Console, store: SqlStore, *, as_json: bool) -> None:
     columns = ("run", "began", "agent", "attempts", "mean reward", "passed", "ungraded")
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     for run in found:
-        summary = summarise(store.attempts(run.id), wall_s=0.0)
+        summary = summarise(deciding(store.attempts(run.id)), wall_s=0.0)
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
         counts = f"{summary.attempts}/{run.attempts}"
         mean = text.reward(summary.mean_reward)
