@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from harness.archive import Folder, Tree, pack
@@ -154,6 +155,8 @@ class _Attempt:
         try:
             return await self._worked(sandboxes)
         except Exception as error:  # noqa: BLE001 - the attempt recorder: every failure becomes a verdict
+            # Where the attempt is being cancelled, its sandbox may have gone first: what then fails is no failure.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             if (abort := find(error, InfraAbort)) is not None:
                 return Verdict(ending=Ending.ABORTED, cause=abort.cause, detail=_one_line(abort.detail))
             self.agent_log.note("".join(traceback.format_exception(error)))

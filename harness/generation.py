@@ -94,6 +94,7 @@ class Generation:
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
         self._interrupted = False
+        self._spent = False
         self._group_ended = anyio.Event()
 
     # --- the consumer's side
@@ -140,6 +141,8 @@ class Generation:
                 with self._scope:
                     async with anyio.create_task_group() as groups:
                         await self._draw_all(groups)
+                if self._spent and self.failure is None:
+                    self.failure = BudgetSpent(self._supply.options.max_attempts or 0, self._supply.tally.total())
                 self._over.set()
         finally:
             self._send.close()
@@ -163,7 +166,7 @@ class Generation:
             await self._places.acquire()
             await self._in_flight.acquire()
             task = await self._draw()
-            if task is None:
+            if task is None or self._over.is_set():  # stopped between two points where a cancellation is noticed
                 return
             options = self._supply.options
             plan = GroupPlan(
@@ -178,7 +181,7 @@ class Generation:
         most = supply.options.max_attempts
         while True:
             if most is not None and supply.tally.committed_attempts(supply.options.n) + supply.options.n > most:
-                self.failure = self.failure or BudgetSpent(most, supply.tally.total())
+                self._spent = True
                 return None
             try:
                 drawn = supply.draws.draw(+self._running)

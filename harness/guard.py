@@ -84,9 +84,14 @@ class Quarantined:
 
 @dataclass(slots=True)
 class _Suspicion:
-    """A task's groups without a grade, in a row. others_fine: a group of another task was graded in the meantime."""
+    """A task's groups without a grade, in a row.
+
+    in_streak: how many of them, the last ones, belong to the streak that goes on now. others_fine: a group of another task was graded in
+    the meantime.
+    """
 
     reasons: list[Cause | Ending] = field(default_factory=list[Cause | Ending])
+    in_streak: int = 0
     others_fine: bool = False
 
 
@@ -130,20 +135,21 @@ class Guard:
     def ended(self, outcome: Outcome) -> tuple[Quarantined, ...]:
         """A group ended. Returns the tasks that this quarantined.
 
-        The last groups of a task that is quarantined already neither lengthen a streak nor, when they abort, end one.
+        The last groups of a task that is quarantined already say nothing when they abort.
         """
         task = outcome.group.task.key
+        if task in self._quarantined and isinstance(outcome, Aborted):
+            return ()
         match outcome:
             case Aborted():
-                if task in self._quarantined:
-                    return ()
                 self._unused.append(type(outcome).__name__)
                 self._streak.append((task, outcome.cause))
-                self._suspect(task, outcome.cause)
+                self._suspect(task, outcome.cause).in_streak += 1
             case Ungraded():
                 self._unused.append(type(outcome).__name__)
-                self._streak.clear()
-                self._suspect(task, outcome.ending)
+                self._end_streak()
+                if task not in self._quarantined:
+                    self._suspect(task, outcome.ending)
             case Admitted():
                 self._unused.clear()
                 self._graded(task)
@@ -171,12 +177,22 @@ class Guard:
             return ConsecutiveUnused(len(self._unused), Counter(self._unused))
         return None
 
-    def _suspect(self, task: str, reason: Cause | Ending) -> None:
-        if task not in self._quarantined:
-            self._suspicions.setdefault(task, _Suspicion()).reasons.append(reason)
+    def _suspect(self, task: str, reason: Cause | Ending) -> _Suspicion:
+        suspicion = self._suspicions.setdefault(task, _Suspicion())
+        suspicion.reasons.append(reason)
+        return suspicion
+
+    def _end_streak(self) -> None:
+        """A streak of several tasks was an outage: whatever it did to each of them counts once against it."""
+        outage = len({task for task, _ in self._streak}) > 1
+        self._streak.clear()
+        for suspicion in self._suspicions.values():
+            if outage and suspicion.in_streak > 1:
+                del suspicion.reasons[1 - suspicion.in_streak :]
+            suspicion.in_streak = 0
 
     def _graded(self, task: str) -> None:
-        self._streak.clear()
+        self._end_streak()
         self._suspicions.pop(task, None)
         for suspicion in self._suspicions.values():
             suspicion.others_fine = True
