@@ -147,14 +147,12 @@ class AbortableAgent(FakeAgent):
 
 
 class ByIndex(FakeGrader):
-    """Alternates 0 and 1 within a group, so that there is a signal."""
+    """0 for the first attempt of a group, 1 for the second, and so on, so that there is a signal."""
 
     async def grade(self, request: GradeRequest) -> Grade:
         async with request.open_sandbox("grader"):
-            if self.grades:
-                return self.grades.pop(0)
-            self.graded.append(request.step.name)
-            return grade(float(len(self.graded) % 2))
+            _, index, _ = request.folder.parent.name.rsplit("-", 2)
+            return grade(float(int(index) % 2))
 
 
 class TrainingWorld:

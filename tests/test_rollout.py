@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -94,9 +95,9 @@ def test_real_attempts_are_retried_then_their_group_is_dropped_and_replaced(back
     async def body() -> None:
         world = TrainingWorld(tmp_path)
         world.broken = {"t0": [Cause.SERVER_UNREACHABLE], "t1": [Cause.SANDBOX_LOST] * 4}
-        rollout = Rollout(numbered(), world.runner, options())
-        taken = await consume(rollout, mode, 2)
-        assert sorted(admitted.group.task.name for admitted in taken) == ["t0", "t2"]
+        rollout = Rollout(islice(numbered(), 4), world.runner, options())
+        taken = await consume(rollout, mode)
+        assert sorted(admitted.group.task.name for admitted in taken) == ["t0", "t2", "t3"]
         (retry,) = (row for row in world.last if row.task == "t0" and row.retry_of)
         assert retry.reward is not None
         assert [row.ending for row in world.last if row.task == "t1"] == [Ending.ABORTED] * 4
