@@ -169,7 +169,7 @@ class Guard:
         """
         if 0 < self._max_aborted <= len(self._streak):
             tasks = {task for task, _ in self._streak}
-            undecided = self._quarantine_after and len(tasks) == 1 and not tasks.issuperset(running)
+            undecided = len(tasks) == 1 and all(map(self.suspected, tasks)) and not tasks.issuperset(running)
             if not undecided:
                 causes = Counter(cause for _, cause in self._streak)
                 return ConsecutiveAborts(len(self._streak), causes, [task for task, _ in self._streak])

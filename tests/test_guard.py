@@ -153,6 +153,12 @@ def test_a_streak_of_one_task_trips_when_no_other_task_can_clear_it():
     assert watched.failed("third")
 
 
+def test_a_limit_below_the_quarantines_is_exact_also_for_one_task():
+    watched = Watched(limit=1, quarantine=3)
+    watched.ended("bad", *LOST)
+    assert watched.failed("good")
+
+
 def test_a_task_that_is_never_graded_is_quarantined_only_while_others_are_graded():
     watched = Watched(quarantine=2)
     for _ in range(3):
