@@ -102,6 +102,8 @@ class ScriptGrader:
                 await request.sandbox.start()
                 yield request.sandbox
             case Integrity.LIVE:
+                # One whose first process was killed is graded too, on its file system. While it runs nothing happens here.
+                await request.sandbox.start()
                 yield request.sandbox
 
 

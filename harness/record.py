@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.diagnostic import Diagnostic
+from harness.evidence import Examination
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
 from harness.task.image import ResolvedImage
@@ -49,6 +51,10 @@ class AttemptRecord(Record):
     steps: tuple[StepRecord, ...] = ()
     """Empty for an ordinary task."""
     image: ResolvedImage | None = None
+    evidence: tuple[Examination, ...] = ()
+    """Each failure on the way to the verdict, what was looked at then, and what that decided. Empty when all went well."""
+    diagnostic: Diagnostic | None = None
+    """Where code that isn't the policy's failed."""
     phases: tuple[PhaseStamp, ...] = ()
     started_at: float
     """Seconds since the epoch."""

@@ -22,6 +22,7 @@ from harness.record import AttemptRecord, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.sandbox.docker.witness import watch_engine
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
@@ -53,7 +54,7 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
     async def commit(record: AttemptRecord) -> None:
         await in_thread(store.save_attempt, record, limiter=writer)
 
-    async with open_engine(config) as engine:
+    async with open_engine(config) as engine, watch_engine(engine) as witness:
         yield Workshop(
             engine=engine,
             images=make_images(config, engine),
@@ -61,6 +62,7 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
             grader=ScriptGrader(),
             place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
             commit=commit,
+            witness=witness,
         )
 
 
