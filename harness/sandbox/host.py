@@ -110,10 +110,12 @@ class KernelLog:
                 return
             if not record:
                 return
-            self._note(record)
+            for line in record.split(b"\n"):
+                self._note(line)
 
     def _note(self, record: bytes) -> None:
-        """``priority,sequence,microseconds,flags;text``. What a program wrote there carries a facility of its own."""
+        """``priority,sequence,microseconds,flags;text``; further lines of a record begin with a space, and the text's own line
+        breaks are escaped by the kernel. What a program wrote there carries a facility of its own."""
         head, _, text = record.partition(b";")
         fields = head.split(b",")
         if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()):

@@ -61,6 +61,7 @@ class DockerWitness:
     disk: DiskReserve | None = None
     life: EngineProcess | None = None
     connected: bool = False
+    ping_s: float = PING_S
     interruptions: list[Interruption] = field(default_factory=list[Interruption])
 
     def interrupted_since(self, moment: float) -> bool:
@@ -87,7 +88,7 @@ class DockerWitness:
         said = ""
         for _ in range(2):
             try:
-                await self.engine.client.call("GET", "/_ping", timeout_s=PING_S)
+                await self.engine.client.call("GET", "/_ping", timeout_s=self.ping_s)
             except EngineError as error:
                 said = str(error)
             else:
