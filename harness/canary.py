@@ -51,33 +51,31 @@ class Canaries:
     _locks: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     _latest: dict[str, tuple[float, Song]] = field(default_factory=dict[str, tuple[float, Song]])
 
-    async def ask(self, engine: Engine, spec: SandboxSpec, *, quiet: bool, operation: Operation | None = None) -> Song:
+    async def ask(self, engine: Engine, spec: SandboxSpec, *, operation: Operation | None = None) -> Song:
         """The same image, limits and network, without the attempt's anything. Bounded; raises nothing.
 
-        quiet: nothing of the attempt runs any more. Only then is a canary that doesn't end in time a failed one; else the
-        attempt's own load may have slowed it, and nothing is known.
+        What fails, or doesn't end in time, may still be slowed or starved by what the attempt runs: end that first.
         operation: what to try; None: what every attempt does, and then the answer is shared.
         """
         probe = replace(spec, labels=_labels(spec.labels, self.limit_s))
         if operation is not None:
-            return await self._sing(engine, probe, operation, quiet=quiet)
+            return await self._sing(engine, probe, operation)
         asked = anyio.current_time()
         async with self._locks.setdefault(spec.image.id, anyio.Lock()):
             began, song = self._latest.get(spec.image.id, (-1.0, None))
             if song is None or began < asked or song.result is CanaryResult.UNKNOWN:
                 began = anyio.current_time()
-                song = await self._sing(engine, probe, ordinary, quiet=quiet)
+                song = await self._sing(engine, probe, ordinary)
                 self._latest[spec.image.id] = (began, song)
             return song
 
-    async def _sing(self, engine: Engine, spec: SandboxSpec, operation: Operation, *, quiet: bool) -> Song:
+    async def _sing(self, engine: Engine, spec: SandboxSpec, operation: Operation) -> Song:
         try:
             with anyio.fail_after(self.limit_s):
                 async with engine.sandbox(spec) as sandbox:
                     await operation(sandbox)
         except TimeoutError:
-            result = CanaryResult.FAILED if quiet else CanaryResult.UNKNOWN
-            return Song(result, f"did not end within {self.limit_s:g} s")
+            return Song(CanaryResult.FAILED, f"did not end within {self.limit_s:g} s")
         except EngineError as error:
             return Song(CanaryResult.FAILED, str(error))
         except HarnessError as error:

@@ -74,13 +74,20 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the host can tell of a case."""
+    """What the host can tell of a case at once."""
 
     engine: EngineState = EngineState.UNKNOWN
     sandbox: SandboxState = SandboxState.UNKNOWN
-    disk: DiskState = DiskState.UNKNOWN
     memory: MemoryState = MemoryState.UNKNOWN
     readings: Sequence[Reading] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSighting:
+    """The host's disk reserve; ``said`` is for people."""
+
+    state: DiskState = DiskState.UNKNOWN
+    said: str = ""
 
 
 class Witness(Protocol):
@@ -94,6 +101,14 @@ class Witness(Protocol):
         """Look now. Bounded in time; what can't be looked at is unknown. Raises nothing."""
         ...
 
+    async def disk(self, case: Case, *, quiet: bool) -> DiskSighting:
+        """Whether the disk's reserve is breached now, and by whom. Bounded like `look`.
+
+        quiet: nothing of the attempt runs any more, so that what it holds is all that it holds. While it runs it could fill the disk
+        in one moment and be small in the next: then it may be an offender, but never a victim.
+        """
+        ...
+
 
 class BlindWitness:
     """Sees nothing: for engines that nobody watches."""
@@ -103,6 +118,9 @@ class BlindWitness:
 
     async def look(self, case: Case) -> Sighting:
         return Sighting()
+
+    async def disk(self, case: Case, *, quiet: bool) -> DiskSighting:
+        return DiskSighting()
 
 
 # --- the model service ----------------------------------------------------------------------------------------------

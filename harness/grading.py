@@ -57,7 +57,7 @@ class Stands:
 class StepGrading:
     """One step of a started attempt. Raises InfraAbort, and what our own code raises.
 
-    agents: the agent's sandbox, to be removed where only its room on the disk is in the way.
+    agents: the agent's sandbox, to be removed where it may be in the way of another.
     """
 
     request: GradeRequest
@@ -104,12 +104,14 @@ class StepGrading:
             try:
                 return await self.grader.grade(self.request)
             except FreshSandboxFailed as error:
+                if not last and self.spent:
+                    # What is graded has been read. Without the agent's sandbox nothing of the policy's can be in the way.
+                    await self.request.log(f"[harness] {error}; tried again without the agent's sandbox\n".encode())
+                    self.agents.close()
+                    await self.agents.removed()
+                    continue
                 await self.inquest.enforce(Failed.GRADER_SANDBOX, place, error)
-                # It was scored: this attempt itself has filled the disk. What is graded has been read already.
-                if last or self.request.integrity is not Integrity.PRISTINE:
-                    return self._zero(f"the attempt left no room to grade it: {error}")
-                self.agents.close()
-                await self.agents.removed()
+                return self._zero(f"the attempt left no room to grade it: {error}")
             except EngineError as error:
                 own = last and self.request.integrity is not Integrity.PRISTINE
                 judgement = await self.inquest.enforce(
@@ -120,6 +122,11 @@ class StepGrading:
                 if last:
                     return Grade(status=GradingStatus.FAILED, integrity=self.request.integrity, message=str(error))
         raise AssertionError("the second try returns")
+
+    @property
+    def spent(self) -> bool:
+        """Whether the agent's sandbox is of no more use: what is graded is kept on the host, and no step follows."""
+        return self.request.integrity is Integrity.PRISTINE and self.request.step is self.request.task.steps[-1]
 
     def _zero(self, message: str, *, attribution: Attribution | None = None) -> Grade:
         return Grade(

@@ -20,11 +20,13 @@ from harness.errors import EngineError
 from harness.evidence import Case, Examination, Gateway, Reading, Sighting, Source, Witness, upstream_state
 from harness.faults import (
     CanaryResult,
+    EngineState,
     Evidence,
     Failed,
     Infrastructure,
     Judgement,
     SandboxState,
+    UpstreamState,
     describe,
     grounds,
     judge,
@@ -33,10 +35,10 @@ from harness.outcome import InfraAbort
 from harness.phases import Phase
 from harness.ports import Engine, Sandbox, SandboxSpec
 
-LOOK_S = 45.0
-"""For everything but the canary; each look has a shorter limit of its own."""
+LOOK_S = 30.0
+"""For a look; each of its parts has a shorter limit of its own."""
 STOP_S = 20.0
-"""For ending what still runs in the attempt's sandbox, so that its load can't slow the canary."""
+"""For ending what still runs in the attempt's sandbox."""
 
 _HOST = frozenset({Source.ENGINE, Source.SANDBOX, Source.DISK, Source.MEMORY})
 _NOTHING = frozenset[Source]()
@@ -143,51 +145,65 @@ class Inquest:
     async def _gather(
         self, failed: Failed, operation: Operation | None, *, failing: bool
     ) -> tuple[Evidence, list[Reading]]:
-        wanted = LOOKED_AT[failed] if failing else LOOKED_AT[failed] - {Source.CANARY}
+        wanted = LOOKED_AT[failed]
         evidence, readings = Evidence(), list[Reading]()
+        case: Case | None = None
         with anyio.move_on_after(self.look_s, shield=True):
-            if wanted & _HOST and self._sandbox is not None and self._spec is not None:
-                failed_at = anyio.current_time() if failing else math.inf
-                case = Case(self._sandbox.id, self._spec, self._began, failed_at)
+            if Source.ENGINE in wanted and self._sandbox is not None and self._spec is not None:
+                case = Case(self._sandbox.id, self._spec, self._began, anyio.current_time() if failing else math.inf)
                 sighting = await self.witness.look(case)
                 evidence, readings = _with(evidence, sighting), [*readings, *sighting.readings]
             if Source.UPSTREAM in wanted:
-                record = await self.gateway.record(self.attempt)
-                state = upstream_state(record)
-                evidence = evidence.model_copy(update={"upstream": state})
-                said = f"{record.failure}; probe: {record.probe}; other sessions failing: {record.others_failing}"
-                readings.append(Reading(source=Source.UPSTREAM, found=state, said=said))
+                reading = await self._upstream()
+                evidence = evidence.model_copy(update={"upstream": UpstreamState(reading.found)})
+                readings.append(reading)
+        if not failing or evidence.engine is EngineState.UNREACHABLE:
+            return evidence, readings
+        quiet = await self._quiet(evidence.sandbox) if wanted & {Source.DISK, Source.CANARY} else False
+        if Source.DISK in wanted and case is not None:
+            with anyio.move_on_after(self.look_s, shield=True):
+                disk = await self.witness.disk(case, quiet=quiet)
+                evidence = evidence.model_copy(update={"disk": disk.state})
+                readings.append(Reading(source=Source.DISK, found=disk.state, said=disk.said))
         if Source.CANARY in wanted and not grounds(evidence) and (operation or failed is not Failed.OWN_CODE):
-            reading = await self._canary(evidence.sandbox, operation)
+            reading = await self._canary(operation, quiet=quiet)
             evidence = evidence.model_copy(update={"canary": CanaryResult(reading.found)})
             readings.append(reading)
         return evidence, readings
 
-    async def _canary(self, state: SandboxState, operation: Operation | None) -> Reading:
+    async def _upstream(self) -> Reading:
+        record = await self.gateway.record(self.attempt)
+        said = f"{record.failure}; probe: {record.probe}; other sessions failing: {record.others_failing}"
+        return Reading(source=Source.UPSTREAM, found=upstream_state(record), said=said)
+
+    async def _canary(self, operation: Operation | None, *, quiet: bool) -> Reading:
         if self._spec is None:
             return Reading(source=Source.CANARY, found=CanaryResult.UNKNOWN, said="there is no sandbox to compare with")
-        quiet = await self._quiet(state)
-        song = await self.canaries.ask(self.engine, self._spec, quiet=quiet, operation=operation)
+        song = await self.canaries.ask(self.engine, self._spec, operation=operation)
+        if song.result is CanaryResult.FAILED and not quiet:
+            # What the attempt runs may be what it failed of.
+            await self._stop()
+            song = await self.canaries.ask(self.engine, self._spec, operation=operation)
         return Reading(source=Source.CANARY, found=song.result, said=_line(song.said))
 
     async def _quiet(self, state: SandboxState) -> bool:
-        """End what the attempt still runs, so that a slow canary speaks of the engine: also where the engine can't do even that."""
+        """End what the attempt runs, so that it can neither slow a canary nor hide what it holds. Not where it is graded as it runs."""
         if self._sandbox is None or state in (SandboxState.STOPPED, SandboxState.MISSING):
             return True
         if self._keep_running:
             return False
-        with anyio.move_on_after(STOP_S), suppress(EngineError):
-            await self._sandbox.stop()
+        await self._stop()
         return True
+
+    async def _stop(self) -> None:
+        """An engine that can't do even that fails its canary too."""
+        if self._sandbox is not None:
+            with anyio.move_on_after(STOP_S), suppress(EngineError):
+                await self._sandbox.stop()
 
 
 def _with(evidence: Evidence, sighting: Sighting) -> Evidence:
-    seen = {
-        "engine": sighting.engine,
-        "sandbox": sighting.sandbox,
-        "disk": sighting.disk,
-        "memory": sighting.memory,
-    }
+    seen = {"engine": sighting.engine, "sandbox": sighting.sandbox, "memory": sighting.memory}
     return evidence.model_copy(update=seen)
 
 

@@ -204,7 +204,7 @@ async def test_a_collection_that_failed_once_is_tried_again(world: World, failur
 
 async def test_a_graders_sandbox_that_doesnt_start_is_infrastructure(world: World):
     async def work(_: AgentContext) -> None:
-        world.engine.fail_next(Operation.START, StartFailed("no room"))
+        world.engine.fail_next(Operation.START, StartFailed("no room"), StartFailed("no room"))
 
     world.agent.work = work
     record = await world.attempt()

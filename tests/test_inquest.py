@@ -10,8 +10,8 @@ import pytest
 
 from harness.canary import Canaries
 from harness.errors import EngineError, EngineUnreachable, SandboxGone, StartFailed, TransferFailed
-from harness.evidence import Case, Sighting, Source
-from harness.faults import CanaryResult, DiskState, EngineState, Failed, MemoryState
+from harness.evidence import Case, DiskSighting, Sighting, Source
+from harness.faults import CanaryResult, DiskState, EngineState, Failed, Infrastructure, MemoryState, Scored
 from harness.inquest import Inquest, Place
 from harness.outcome import Cause, Ending
 from harness.phases import Phase
@@ -137,31 +137,34 @@ async def test_a_restart_that_a_sandbox_lived_through_excuses_nothing(world: Wor
 async def test_a_full_disk_is_its_offenders_fault(
     world: World, disk: DiskState, expected: tuple[Ending, Cause | None, float | None]
 ):
-    world.witness.disk = disk
+    world.witness.room = disk
     world.agent.work = working(lambda _: world.engine.fail_next(Operation.EXEC, EngineError("no space left")))
     assert ended(await world.attempt()) == expected
 
 
-async def test_who_filled_the_disk_doesnt_escape_by_the_graders_sandbox(world: World):
+@pytest.mark.parametrize(
+    ("failures", "expected"), [(1, SCORED), (2, (Ending.ABORTED, Cause.SANDBOX_UNAVAILABLE, None))]
+)
+async def test_a_fresh_sandbox_is_tried_again_without_the_agents(
+    world: World, failures: int, expected: tuple[Ending, Cause | None, float | None]
+):
+    """Whatever the agent's sandbox has used up, it is free then: the policy doesn't escape, and no victim is scored."""
+
     async def work(_: AgentContext) -> None:
-        world.witness.disk = DiskState.BREACHED_BY_THIS
+        world.engine.fail_next(Operation.CREATE, *[StartFailed("no space left on device")] * failures)
+
+    world.agent.work = work
+    assert ended(await world.attempt()) == expected
+
+
+async def test_where_a_step_follows_an_offender_of_the_disk_is_scored(world: World):
+    async def work(_: AgentContext) -> None:
+        world.witness.room = DiskState.BREACHED_BY_THIS
         world.engine.fail_next(Operation.CREATE, StartFailed("no space left on device"))
 
     world.agent.work = work
-    record = await world.attempt()
-    assert ended(record) == SCORED, "its sandbox was removed, then there was room to grade"
-
-    world.folder /= "again"
-    world.agent.work = work_twice(world)
-    assert ended(await world.attempt()) == (Ending.ENV_DONE, None, 0.0)
-
-
-def work_twice(world: World) -> Callable[[AgentContext], Awaitable[None]]:
-    async def work(_: AgentContext) -> None:
-        full = StartFailed("no space left on device")
-        world.engine.fail_next(Operation.CREATE, full, full)
-
-    return work
+    first, second = steps(0.5, None)
+    assert ended(await world.attempt(a_task(first, second))) == (Ending.ENV_DONE, None, 0.0)
 
 
 async def test_a_global_oom_loses_the_sandbox(world: World):
@@ -221,7 +224,7 @@ async def test_attempts_that_fail_together_share_a_canary():
     results: list[CanaryResult] = []
 
     async def ask() -> None:
-        results.append((await canaries.ask(engine, spec, quiet=True)).result)
+        results.append((await canaries.ask(engine, spec)).result)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
@@ -235,22 +238,41 @@ async def test_attempts_that_fail_together_share_a_canary():
 async def test_a_canary_from_before_a_failure_says_nothing_of_it():
     engine, canaries = FakeEngine(), Canaries()
     spec = await a_spec(engine)
-    assert (await canaries.ask(engine, spec, quiet=True)).result is CanaryResult.PASSED
+    assert (await canaries.ask(engine, spec)).result is CanaryResult.PASSED
     engine.fail_next(Operation.START, StartFailed("broken since"))
-    assert (await canaries.ask(engine, spec, quiet=True)).result is CanaryResult.FAILED
+    assert (await canaries.ask(engine, spec)).result is CanaryResult.FAILED
 
 
-@pytest.mark.parametrize(("quiet", "result"), [(True, CanaryResult.FAILED), (False, CanaryResult.UNKNOWN)])
-async def test_a_canary_has_an_end_and_counts_only_where_the_attempt_cant_have_slowed_it(
-    quiet: bool, result: CanaryResult
-):
+async def test_a_canary_has_an_end():
     async def hang(_: Process) -> int:
         await anyio.sleep_forever()
         raise AssertionError
 
     engine, canaries = FakeEngine(programs={"exit 0": hang}), Canaries(limit_s=0.05)
-    assert (await canaries.ask(engine, await a_spec(engine), quiet=quiet)).result is result
+    assert (await canaries.ask(engine, await a_spec(engine))).result is CanaryResult.FAILED
     assert engine.sandboxes == {}
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_canary_that_fails_beside_a_running_attempt_is_asked_again_without_it(world: World, failures: int):
+    """The live tier: what the attempt runs may be what the canary failed of."""
+    inquest = Inquest("a", world.engine, world.witness, world.gateway, Canaries())
+    async with world.engine.sandbox(await a_spec(world.engine)) as sandbox:
+        assert isinstance(sandbox, FakeSandbox)
+        inquest.watch(sandbox, sandbox.spec, keep_running=True)
+        world.engine.fail_next(Operation.START, *[StartFailed("starved")] * failures)
+        judgement = await inquest.judge(Failed.ENGINE_REFUSED, Place(Phase.AGENT_RUN, started=True), EngineError("x"))
+        assert not sandbox.running
+    assert isinstance(judgement, Scored if failures == 1 else Infrastructure)
+
+
+async def test_a_running_attempt_of_the_live_tier_is_left_running_while_the_canary_passes(world: World):
+    inquest = Inquest("a", world.engine, world.witness, world.gateway, Canaries())
+    async with world.engine.sandbox(await a_spec(world.engine)) as sandbox:
+        assert isinstance(sandbox, FakeSandbox)
+        inquest.watch(sandbox, sandbox.spec, keep_running=True)
+        await inquest.judge(Failed.ENGINE_REFUSED, Place(Phase.AGENT_RUN, started=True), EngineError("x"))
+        assert sandbox.running
 
 
 async def test_a_bug_in_a_canary_is_unknown():
@@ -258,7 +280,7 @@ async def test_a_bug_in_a_canary_is_unknown():
         raise ZeroDivisionError
 
     engine = FakeEngine()
-    song = await Canaries().ask(engine, await a_spec(engine), quiet=True, operation=broken)
+    song = await Canaries().ask(engine, await a_spec(engine), operation=broken)
     assert song.result is CanaryResult.UNKNOWN
 
 
@@ -268,6 +290,10 @@ async def test_looking_is_bounded(world: World):
             return False
 
         async def look(self, case: Case) -> Sighting:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        async def disk(self, case: Case, *, quiet: bool) -> DiskSighting:
             await anyio.sleep_forever()
             raise AssertionError
 

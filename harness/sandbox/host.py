@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,7 @@ from typing import Self
 GIB = 1024**3
 RESERVE_BYTES = GIB
 """Free space of the engine's disk below which nothing that fails on it can be told apart from the lack of it."""
+RESERVE_FILES = 20_000
 KERNEL_LOG = Path("/dev/kmsg")
 VMSTAT = Path("/proc/vmstat")
 
@@ -25,31 +27,33 @@ _GLOBAL_OOM = b"oom-kill:constraint=CONSTRAINT_NONE,"
 _FACILITY_SHIFT = 3
 
 
+class Shortage(StrEnum):
+    """What a disk lacks."""
+
+    NOTHING = "nothing"
+    BYTES = "bytes"
+    FILES = "files"
+    """Inodes: any number of empty files takes no bytes."""
+
+
 @dataclass
 class DiskReserve:
-    """Free space below ``path``, sampled. times: the caller's clock, in seconds."""
+    """Free space below ``path``."""
 
     path: Path
     reserve_bytes: int = RESERVE_BYTES
-    last_breach: float | None = None
-    free_bytes: int | None = None
+    reserve_files: int = RESERVE_FILES
 
-    def sample(self, now: float) -> None:
-        """One system call."""
+    def shortage(self) -> Shortage | None:
+        """What is below its reserve now; None when it can't be read. One system call."""
         try:
             space = os.statvfs(self.path)
         except OSError:
-            self.free_bytes = None
-            return
-        self.free_bytes = space.f_bavail * space.f_frsize
-        if self.free_bytes < self.reserve_bytes:
-            self.last_breach = now
-
-    def breached_since(self, moment: float) -> bool | None:
-        """None when it can't be read."""
-        if self.last_breach is not None and self.last_breach >= moment:
-            return True
-        return None if self.free_bytes is None else False
+            return None
+        if space.f_bavail * space.f_frsize < self.reserve_bytes:
+            return Shortage.BYTES
+        # Some file systems have no fixed number of files, and say 0.
+        return Shortage.FILES if space.f_files and space.f_favail < self.reserve_files else Shortage.NOTHING
 
 
 @dataclass

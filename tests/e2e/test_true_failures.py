@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
+from harness.concurrency import background
 from harness.errors import EngineError
 from harness.faults import CanaryResult, DiskState, EngineState, Failed
 from harness.outcome import Cause, Ending
@@ -41,7 +43,7 @@ async def fronted(folder: Path) -> AsyncGenerator[tuple[Attempts, Forwarder, Doc
         try:
             async with watch_engine(engine) as witness:
                 with anyio.fail_after(10):
-                    while not (witness.connected and witness.disk):  # noqa: ASYNC110 - another task's state
+                    while not (witness.connected and witness.reserve):  # noqa: ASYNC110 - another task's state
                         await anyio.sleep(0.01)
                 yield Attempts(engine, folder, witness), front, witness
         finally:
@@ -140,8 +142,8 @@ async def test_a_host_disk_reserve_that_is_breached(
         async def work(context: AgentContext) -> None:
             await solve(context)
             await context.sandbox.exec(Command(["/bin/sh", "-c", written]))
-            assert witness.disk is not None
-            witness.disk.reserve_bytes = 2**62
+            assert witness.reserve is not None
+            witness.reserve.reserve_bytes = 2**62
             await context.sandbox.stop()
             await context.sandbox.exec(Command(["true"]))
 
@@ -177,8 +179,7 @@ async def test_an_engine_that_is_lost_while_grading(tmp_path: Path):
                     await anyio.sleep(0.05)
             await front.cut()
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(cut_when_grading, tmp_path / "grading" / "grader.log")
+        async with background(partial(cut_when_grading, tmp_path / "grading" / "grader.log")):
             record = await attempts.doing("grading", solve)
     assert ended(record) == LOST
     assert record.evidence[0].phase is Phase.GRADING

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from harness.sandbox.host import DiskReserve, KernelLog
+from harness.sandbox.host import DiskReserve, KernelLog, Shortage
 
 BEFORE = b"6,1,1000000,-;an older record\n"
 
 
-def test_a_disk_with_room_isnt_breached(tmp_path: Path):
-    disk = DiskReserve(tmp_path, reserve_bytes=1)
-    assert disk.breached_since(0) is None, "it has not been looked at"
-    disk.sample(10.0)
-    assert disk.breached_since(0) is False
-
-
-def test_a_breach_is_remembered_after_it_was_cleaned_up(tmp_path: Path):
-    disk = DiskReserve(tmp_path, reserve_bytes=2**62)
-    disk.sample(10.0)
-    disk.reserve_bytes = 1
-    disk.sample(20.0)
-    assert disk.breached_since(10.0) is True
-    assert disk.breached_since(11.0) is False
-
-
-def test_a_disk_that_cant_be_read_is_unknown(tmp_path: Path):
-    disk = DiskReserve(tmp_path / "missing")
-    disk.sample(10.0)
-    assert disk.breached_since(0) is None
+def test_a_disk_says_what_it_lacks(tmp_path: Path):
+    assert DiskReserve(tmp_path, reserve_bytes=1, reserve_files=1).shortage() is Shortage.NOTHING
+    assert DiskReserve(tmp_path, reserve_bytes=2**62).shortage() is Shortage.BYTES
+    if os.statvfs(tmp_path).f_files:
+        assert DiskReserve(tmp_path, reserve_bytes=1, reserve_files=2**62).shortage() is Shortage.FILES
+    assert DiskReserve(tmp_path / "missing").shortage() is None
 
 
 def oom(constraint: str, *, priority: int = 6, at_s: float | None = None, task: str = "python3") -> bytes:

@@ -19,7 +19,7 @@ import anyio
 
 from harness.concurrency import background, in_thread
 from harness.errors import EngineError, HarnessError
-from harness.evidence import Case, Reading, Sighting, Source
+from harness.evidence import Case, DiskSighting, Reading, Sighting, Source
 from harness.faults import DiskState, EngineState, MemoryState, SandboxState
 from harness.sandbox.docker.address import UnixAddress
 from harness.sandbox.docker.client import ApiError
@@ -27,19 +27,18 @@ from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.interruption import Interruption, explained
 from harness.sandbox.docker.json import Json, member, number, text
 from harness.sandbox.docker.peer import EngineProcess, engine_process
-from harness.sandbox.host import DiskReserve, KernelLog
+from harness.sandbox.host import DiskReserve, KernelLog, Shortage
 
 PING_S = 8.0
 INSPECT_S = 8.0
 SIZE_S = 15.0
 """The engine walks through what a sandbox wrote."""
 PROCESS_S = 3.0
-SAMPLE_S = 2.0
 RECONNECT_S = (0.1, 0.3, 1.0, 3.0)
-RECENT_S = 60.0
-"""A full disk explains a failure for this long."""
 UNDECLARED_QUOTA_BYTES = 1024**3
 """What an attempt whose task sets no disk limit may have written and still count as a victim of others."""
+MANY_FILES_BYTES = 1024**2
+"""A list of files this long names more than ten thousand."""
 CLOCK_S = 5.0
 """Between the kernel's clock and ours."""
 
@@ -58,7 +57,7 @@ class DockerWitness:
 
     engine: DockerEngine
     kernel: KernelLog
-    disk: DiskReserve | None = None
+    reserve: DiskReserve | None = None
     life: EngineProcess | None = None
     connected: bool = False
     ping_s: float = PING_S
@@ -71,15 +70,36 @@ class DockerWitness:
         reachable, said = await self._ping()
         container = await self._container(case.sandbox) if reachable else ContainerReading(SandboxState.UNKNOWN)
         engine, why = await self._engine(case, container) if reachable else (EngineState.UNREACHABLE, said)
-        disk, room = await self._disk(case, reachable=reachable)
         memory, kernel = self._memory(case)
         readings = (
             Reading(source=Source.ENGINE, found=engine, said=why),
             Reading(source=Source.SANDBOX, found=container.state, said=_stopped(container)),
-            Reading(source=Source.DISK, found=disk, said=room),
             Reading(source=Source.MEMORY, found=memory, said=kernel),
         )
-        return Sighting(engine, container.state, disk, memory, readings)
+        return Sighting(engine, container.state, memory, readings)
+
+    async def disk(self, case: Case, *, quiet: bool) -> DiskSighting:
+        shortage = self.reserve.shortage() if self.reserve is not None else None
+        match shortage:
+            case None:
+                return DiskSighting(DiskState.UNKNOWN, "the engine's disk can't be seen from here")
+            case Shortage.NOTHING:
+                return DiskSighting(DiskState.SOUND, "its reserve holds")
+            case Shortage.BYTES:
+                used, quota = await self._used_bytes(case.sandbox), case.spec.resources.disk_bytes
+                over, what = used is not None and used >= (quota or UNDECLARED_QUOTA_BYTES), f"{used} bytes"
+            case Shortage.FILES:
+                used = await self._listed_bytes(case.sandbox)
+                over, what = (
+                    used is not None and used >= MANY_FILES_BYTES,
+                    f"files whose names take {used} bytes or more",
+                )
+        said = f"below its reserve of {shortage}; this attempt holds {what}"
+        if over:
+            return DiskSighting(DiskState.BREACHED_BY_THIS, said)
+        if used is None or not quiet:
+            return DiskSighting(DiskState.UNKNOWN, f"{said}, and may hold more")
+        return DiskSighting(DiskState.BREACHED_BY_OTHERS, said)
 
     # --- the engine ---------------------------------------------------------------------------------------------
 
@@ -140,7 +160,7 @@ class DockerWitness:
     async def _opened(self) -> None:
         before, self.life = self.life, await self.read_life()
         self.connected = True
-        if self.disk is None:
+        if self.reserve is None:
             await self._find_disk()
         if not self.interruptions or self.interruptions[-1].until is not None:
             return
@@ -169,43 +189,38 @@ class DockerWitness:
         info = await self.engine.info()
         local = isinstance(self.engine.client.address, UnixAddress) and info.name == socket.gethostname()
         if local and info.root_dir and Path(info.root_dir).is_dir():
-            self.disk = DiskReserve(Path(info.root_dir))
-
-    async def sample(self) -> None:
-        """Keep an eye on the disk: who filled it may have been cleaned up by the time its victims are looked into."""
-        while True:
-            if self.disk is not None:
-                self.disk.sample(anyio.current_time())
-            await anyio.sleep(SAMPLE_S)
-
-    async def _disk(self, case: Case, *, reachable: bool) -> tuple[DiskState, str]:
-        if self.disk is None:
-            return DiskState.UNKNOWN, "the engine's disk can't be seen from here"
-        self.disk.sample(anyio.current_time())
-        breached = self.disk.breached_since(max(case.began, case.failed - RECENT_S))
-        if breached is None:
-            return DiskState.UNKNOWN, f"{self.disk.path} can't be read"
-        room = f"{self.disk.free_bytes or 0:,} bytes free of a reserve of {self.disk.reserve_bytes:,}"
-        if not breached:
-            return DiskState.SOUND, room
-        used = await self._used_bytes(case.sandbox) if reachable else None
-        if used is None:
-            return DiskState.UNKNOWN, f"{room}; the engine can't say how much of it is this attempt's"
-        quota = case.spec.resources.disk_bytes or UNDECLARED_QUOTA_BYTES
-        state = DiskState.BREACHED_BY_THIS if used >= quota else DiskState.BREACHED_BY_OTHERS
-        return state, f"{room}; this attempt wrote {used:,} of {quota:,}"
+            self.reserve = DiskReserve(Path(info.root_dir))
 
     async def _used_bytes(self, id: str) -> int | None:
+        """What a container has written; nothing where it is gone. The engine walks through it."""
         try:
             answer: Json = await self.engine.client.call(
                 "GET", f"/containers/{id}/json", params={"size": "1"}, timeout_s=SIZE_S
             )
+        except ApiError as error:
+            return 0 if error.status == 404 else None
         except EngineError:
             return None
         return number(answer, "SizeRw") or 0
 
+    async def _listed_bytes(self, id: str) -> int | None:
+        """How long the list of what a container has made is, up to the length that tells an offender."""
+        length = 0
+        try:
+            with anyio.fail_after(SIZE_S):
+                async with self.engine.client.open("GET", f"/containers/{id}/changes") as answer:
+                    async for chunk in answer.chunks():
+                        length += len(chunk)
+                        if length >= MANY_FILES_BYTES:
+                            break
+        except ApiError as error:
+            return 0 if error.status == 404 else None
+        except (EngineError, TimeoutError):
+            return None
+        return length
+
     def _memory(self, case: Case) -> tuple[MemoryState, str]:
-        if self.disk is None:
+        if self.reserve is None:
             return MemoryState.UNKNOWN, "the engine's kernel can't be seen from here"
         age = anyio.current_time() - case.began
         found = self.kernel.global_oom_since(time.monotonic() - age - CLOCK_S)
@@ -232,7 +247,7 @@ async def watch_engine(engine: DockerEngine) -> AsyncGenerator[DockerWitness]:
     """A witness that watches from here to the end of the block."""
     with KernelLog() as kernel:
         witness = DockerWitness(engine, kernel)
-        async with background(witness.watch, witness.sample):
+        async with background(witness.watch):
             yield witness
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.lowlevel
 
-from harness.evidence import Case, Reading, Sighting, Source
+from harness.evidence import Case, DiskSighting, Reading, Sighting, Source
 from harness.faults import DiskState, EngineState, MemoryState, SandboxState
 from harness.sandbox.fake.engine import FakeEngine
 
@@ -19,7 +19,8 @@ class FakeWitness:
 
     engine: FakeEngine
     state: EngineState = EngineState.SOUND
-    disk: DiskState = DiskState.SOUND
+    room: DiskState = DiskState.SOUND
+    """On the disk."""
     memory: MemoryState = MemoryState.SOUND
     cases: list[Case] = field(default_factory=list[Case])
     """What it was asked about."""
@@ -44,8 +45,12 @@ class FakeWitness:
         found = (
             (Source.ENGINE, self.state),
             (Source.SANDBOX, state),
-            (Source.DISK, self.disk),
             (Source.MEMORY, self.memory),
         )
         readings: Sequence[Reading] = [Reading(source=source, found=what) for source, what in found]
-        return Sighting(self.state, state, self.disk, self.memory, readings)
+        return Sighting(self.state, state, self.memory, readings)
+
+    async def disk(self, case: Case, *, quiet: bool) -> DiskSighting:
+        await anyio.lowlevel.checkpoint()
+        victim = self.room is DiskState.BREACHED_BY_OTHERS
+        return DiskSighting(DiskState.UNKNOWN if victim and not quiet else self.room)

@@ -18,6 +18,7 @@ from harness.sandbox.docker.address import TcpAddress, UnixAddress
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.peer import engine_process, peer_pid
 from harness.sandbox.docker.witness import DockerWitness, watch_engine
+from harness.sandbox.host import DiskReserve, Shortage
 from harness.task.model import Resources
 from tests.sandbox.docker.forwarder import forwarder
 
@@ -31,7 +32,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def connected(witness: DockerWitness) -> DockerWitness:
-    await until(lambda: witness.connected and witness.disk)
+    await until(lambda: witness.connected and witness.reserve)
     return witness
 
 
@@ -54,7 +55,8 @@ async def test_a_sound_engine_and_each_end_of_a_sandbox(docker: DockerEngine, sp
         async with docker.sandbox(spec) as sandbox:
             sighting = await witness.look(case(sandbox, spec))
             assert (sighting.engine, sighting.sandbox) == (EngineState.SOUND, SandboxState.RUNNING)
-            assert (sighting.disk, sighting.memory) == (DiskState.SOUND, MemoryState.SOUND)
+            assert sighting.memory is MemoryState.SOUND
+            assert (await witness.disk(case(sandbox, spec), quiet=False)).state is DiskState.SOUND
             await sandbox.stop()
             stopped = await witness.look(case(sandbox, spec))
             assert stopped.sandbox is SandboxState.STOPPED
@@ -138,17 +140,41 @@ async def test_an_engine_that_answers_with_errors_or_not_at_all_is_unreachable(
             assert "within 0.3 s" in said(silent, Source.ENGINE)
 
 
-async def test_who_filled_the_disk_is_told_from_its_victims(docker: DockerEngine, spec: SandboxSpec) -> None:
-    limited = replace(spec, resources=Resources(disk_bytes=4 * 1024**2))
-    async with watch_engine(docker) as witness, docker.sandbox(limited) as sandbox:
+LITTLE, MUCH = "head -c 1000000 /dev/zero > /srv/little", "head -c 5000000 /dev/zero > /srv/much"
+MANY = "mkdir /srv/m; cd /srv/m; seq -f name-that-is-long-enough-to-count-for-something-%.0f 15000 | xargs touch"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "does", "found"),
+    [
+        (Shortage.BYTES, LITTLE, DiskState.BREACHED_BY_OTHERS),
+        (Shortage.BYTES, MUCH, DiskState.BREACHED_BY_THIS),
+        (Shortage.FILES, LITTLE, DiskState.BREACHED_BY_OTHERS),
+        (Shortage.FILES, MANY, DiskState.BREACHED_BY_THIS),
+    ],
+)
+async def test_who_filled_the_disk_is_told_from_its_victims(
+    docker: DockerEngine, spec: SandboxSpec, lacking: Shortage, does: str, found: DiskState
+) -> None:
+    async with watch_engine(docker) as witness, docker.sandbox(spec) as sandbox:
         await connected(witness)
-        assert witness.disk is not None
-        witness.disk.reserve_bytes = 2**62
-        assert (await witness.look(case(sandbox, limited))).disk is DiskState.BREACHED_BY_OTHERS
-        await sandbox.exec(Command(["sh", "-c", "head -c 5000000 /dev/zero >/srv/much"]))
-        sighting = await witness.look(case(sandbox, limited))
-    if not sandbox.disk_enforced:
-        assert sighting.disk is DiskState.BREACHED_BY_THIS, said(sighting, Source.DISK)
+        path = Path("/")
+        witness.reserve = (
+            DiskReserve(path, reserve_bytes=2**62)
+            if lacking is Shortage.BYTES
+            else DiskReserve(path, reserve_bytes=0, reserve_files=2**62)
+        )
+        if witness.reserve.shortage() is not lacking:
+            return  # a file system without a fixed number of files
+        assert (await sandbox.exec(Command(["bash", "-c", does]))).exit_status == 0
+        # The quota is looked at, not enforced, so that one sandbox can be over it on every engine.
+        looked = replace(case(sandbox, spec), spec=replace(spec, resources=Resources(disk_bytes=4_000_000)))
+        running = (await witness.disk(looked, quiet=False)).state
+        sighting = await witness.disk(looked, quiet=True)
+    assert sighting.state is found, sighting.said
+    assert running is not DiskState.BREACHED_BY_OTHERS, "one that still runs may hold more in the next moment"
+    gone = await witness.disk(looked, quiet=True)
+    assert gone.state is DiskState.BREACHED_BY_OTHERS, "what is removed holds nothing"
 
 
 async def test_a_sandbox_at_its_own_memory_limit_is_no_want_of_the_hosts(
