@@ -21,7 +21,7 @@ from harness.archive import Folder, pack
 from harness.canary import Canaries
 from harness.concurrency import find
 from harness.diagnostic import Diagnostic, diagnose
-from harness.errors import EngineError, StartFailed, UsageError
+from harness.errors import BuildFailed, EngineError, StartFailed, UsageError
 from harness.evidence import BlindWitness, Gateway, NoGateway, Witness
 from harness.faults import Failed, classify
 from harness.grading import Stands, StepGrading
@@ -40,7 +40,7 @@ from harness.outcome import (
 from harness.phases import Phase, PhaseClock, PhaseListener
 from harness.ports import Agent, AgentContext, Engine, Grader, GradeRequest, Images, Sandbox, SandboxSpec, tier
 from harness.prepare import StepPreparation, first_healthchecks
-from harness.record import AttemptRecord, StepRecord
+from harness.record import AttemptRecord, BuildFailure, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
 from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
@@ -121,6 +121,8 @@ class _Attempt:
         self.grader_images: dict[str | None, ResolvedImage] = {}
         self.steps: list[StepRecord] = []
         self.notes: list[str] = []
+        self.build_failure: BuildFailure | None = None
+        self.sandbox_warnings: tuple[str, ...] = ()
         self.diagnostic: Diagnostic | None = None
         self.inquest = Inquest(plan.id, workshop.engine, workshop.witness, workshop.gateway, workshop.canaries)
         self.agent_run = AgentRun(plan.id, workshop.agent, workshop.gateway, self.inquest, agent_log, self.notes)
@@ -135,6 +137,7 @@ class _Attempt:
             self.verdict = Verdict(ending=Ending.CANCELLED, detail=f"cancelled in phase {self.clock.current}")
             raise
         finally:
+            self.sandbox_warnings = sandboxes.warnings
             with anyio.CancelScope(shield=True):
                 await self.workshop.commit(self.record())
                 with self.clock.phase(Phase.TEARDOWN):
@@ -147,6 +150,8 @@ class _Attempt:
             return await self._worked(sandboxes)
         except Exception as error:  # noqa: BLE001 - the attempt recorder: every failure becomes a verdict
             if (abort := find(error, InfraAbort)) is not None:
+                if isinstance(abort.__cause__, BuildFailed):
+                    self.build_failure = BuildFailure.of(abort.__cause__)
                 await self.agent_run.save_trajectory()
                 return Verdict(ending=Ending.ABORTED, cause=abort.cause, detail=_one_line(abort.detail))
             self.agent_log.note("".join(traceback.format_exception(error)))
@@ -179,6 +184,8 @@ class _Attempt:
             grade=grade,
             steps=tuple(self.steps) if len(self.task.steps) > 1 else (),
             image=self.image,
+            build_failure=self.build_failure,
+            warnings=self._warnings(),
             evidence=tuple(self.inquest.examinations),
             diagnostic=self.diagnostic,
             phases=self.clock.stamps,
@@ -186,6 +193,10 @@ class _Attempt:
             finished_at=finished_at,
             folder=self.plan.folder,
         )
+
+    def _warnings(self) -> tuple[str, ...]:
+        images = [image for image in (self.image, *self.grader_images.values()) if image is not None]
+        return tuple(dict.fromkeys([*(said for image in images for said in image.warnings), *self.sandbox_warnings]))
 
     # --- the phases ---------------------------------------------------------------------------------------------
 
@@ -227,9 +238,8 @@ class _Attempt:
     def _concluded(self, endings: list[Ending]) -> Verdict:
         grade = combine(self.steps, self.task.step_reward) if len(self.task.steps) > 1 else self.steps[0].grade
         assert grade is not None
-        if grade.status is not GradingStatus.GRADED:
-            self.notes.insert(0, grade.message)
         if grade.status is not GradingStatus.GRADED or grade.attribution is Attribution.POLICY:
+            self.notes.insert(0, grade.message)
             endings.append(Ending.ERROR)
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)
 
@@ -265,7 +275,7 @@ class _Attempt:
             grade = await grading.collect()
         with self.clock.phase(Phase.GRADING, name):
             grade = grade or await grading.grade()
-        if grade.reward is not None and not grade.runs:
+        if grade.reward is not None and grade.attribution is None and not grade.runs:
             self.notes.append(grade.message)
         return ending, grade
 

@@ -61,6 +61,13 @@ async def file_lock(path: Path) -> AsyncGenerator[None]:
         os.close(descriptor)
 
 
+async def shielded(call: Callable[[*Arguments], Awaitable[T]], *arguments: *Arguments) -> T:
+    """Let a call come to its end though its caller is cancelled: what it makes would stay, and nobody would know of it."""
+    with anyio.CancelScope(shield=True):
+        return await call(*arguments)
+    raise RuntimeError("nothing cancels a shield from inside")
+
+
 async def together(*calls: Callable[[], Awaitable[object]]) -> None:
     """Run the calls at the same time and wait for all. The first failure cancels the others and is raised by itself."""
     failures: list[Exception] = []

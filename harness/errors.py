@@ -22,7 +22,6 @@
     │   ├── TrajectoryLost      it could not be collected
     │   └── NothingFits         nothing of it fits the length
     ├── StoreError            the run's folder or database
-    ├── AttemptCancelled      the user, or the run, asked an attempt to stop
     └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
 """
 
@@ -140,7 +139,3 @@ class NothingFits(TrajectoryError):
 
 class StoreError(HarnessError):
     """The run's folder or its database can't be read or written."""
-
-
-class AttemptCancelled(HarnessError):
-    """The attempt was asked to stop before it had a verdict."""

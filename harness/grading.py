@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.errors import CapExceeded, EngineError, SandboxGone, UsageError
-from harness.faults import Failed, NothingLeft, classify
+from harness.faults import Failed, NothingLeft, Scored, classify
 from harness.inquest import Inquest, Place
 from harness.outcome import Attribution, Grade, GradingStatus, Integrity
 from harness.phases import Phase
@@ -102,13 +102,9 @@ class StepGrading:
         place = Place(Phase.GRADING, self.request.step.name, started=True)
         for last in (False, True):
             try:
-                return await self.grader.grade(self.request)
+                grade = await self.grader.grade(self.request)
             except FreshSandboxFailed as error:
-                if not last and self.spent:
-                    # What is graded has been read. Without the agent's sandbox nothing of the policy's can be in the way.
-                    await self.request.log(f"[harness] {error}; tried again without the agent's sandbox\n".encode())
-                    self.agents.close()
-                    await self.agents.removed()
+                if not last and await self._made_room(error):
                     continue
                 await self.inquest.enforce(Failed.GRADER_SANDBOX, place, error)
                 return self._zero(f"the attempt left no room to grade it: {error}")
@@ -121,12 +117,28 @@ class StepGrading:
                     return self._zero(f"what the agent left can't be graded: {error}")
                 if last:
                     return Grade(status=GradingStatus.FAILED, integrity=self.request.integrity, message=str(error))
+            else:
+                if grade.attribution is not None:
+                    # It failed. A restart of the engine in the midst of it looks like an agent's sandbox that breaks its grader.
+                    await self.inquest.check(place)
+                if grade.attribution is not Attribution.INFRASTRUCTURE:
+                    return grade
+                error = FreshSandboxFailed(grade.message)
+                if not last and await self._made_room(error):
+                    continue
+                room = await self.inquest.judge(Failed.GRADER_SANDBOX, place, error)
+                return self._zero(f"the attempt left no room to grade it: {error}") if room == Scored() else grade
         raise AssertionError("the second try returns")
 
-    @property
-    def spent(self) -> bool:
-        """Whether the agent's sandbox is of no more use: what is graded is kept on the host, and no step follows."""
-        return self.request.integrity is Integrity.PRISTINE and self.request.step is self.request.task.steps[-1]
+    async def _made_room(self, error: FreshSandboxFailed) -> bool:
+        """Remove the agent's sandbox, where what is graded is kept on the host and no step follows: nothing of the policy's can be in
+        the way of a fresh one any more."""
+        if self.request.integrity is not Integrity.PRISTINE or self.request.step is not self.request.task.steps[-1]:
+            return False
+        await self.request.log(f"[harness] {error}; tried again without the agent's sandbox\n".encode())
+        self.agents.close()
+        await self.agents.removed()
+        return True
 
     def _zero(self, message: str, *, attribution: Attribution | None = None) -> Grade:
         return Grade(

@@ -80,6 +80,15 @@ async def test_a_failing_healthcheck_is_an_unavailable_sandbox(world: World):
     assert Phase.AGENT_SETUP not in phases(record), "agent_setup would prove that the sandbox was ready"
 
 
+async def test_what_an_image_or_a_sandbox_warns_of_is_on_the_record_once(world: World):
+    world.images.warnings = ("the host's certificates can't be added",)
+    world.engine.warnings = ("the engine's storage can't limit a sandbox",)
+    record = await world.attempt()
+    assert len(world.engine.made) == 2
+    assert record.warnings == (*world.images.warnings, *world.engine.warnings)
+    assert world.committed[0].warnings == record.warnings
+
+
 async def test_an_agent_that_cant_be_installed_is_a_failed_setup(world: World):
     async def prepare(context: AgentContext) -> None:
         world.engine.fail_next(Operation.EXEC, SandboxGone("gone"))

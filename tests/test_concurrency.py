@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 import trio
 
-from harness.concurrency import THREADS, file_lock, find, in_thread, together
+from harness.concurrency import THREADS, background, file_lock, find, in_thread, shielded, together
 
 
 async def test_blocking_calls_share_a_bounded_number_of_threads():
@@ -67,3 +68,41 @@ def test_an_exception_is_found_in_groups_however_deep():
     error = KeyError()
     assert find(ExceptionGroup("a", [ValueError(), ExceptionGroup("b", [error])]), KeyError) is error
     assert find(ExceptionGroup("a", [ValueError()]), KeyError) is None
+
+
+async def test_a_shielded_call_ends_before_its_cancellation_is_felt():
+    made: list[int] = []
+
+    async def make(number: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        made.append(number)
+        return number
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        assert await shielded(make, 7) == 7
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("the cancellation was lost")
+    assert made == [7]
+
+
+async def test_background_tasks_end_with_their_block() -> None:
+    ended: list[str] = []
+
+    async def run() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("ended")
+
+    async with background(run, run):
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        assert ended == []
+    assert ended == ["ended", "ended"]
+
+
+async def test_what_a_block_with_background_tasks_raises_comes_out_as_it_is() -> None:
+    with pytest.raises(ValueError, match="plain"):
+        async with background(anyio.sleep_forever):
+            raise ValueError("plain")

@@ -101,10 +101,10 @@ def test_an_engine_in_the_file_wins_over_docker_host(tmp_path: Path) -> None:
     ("environ", "variables"),
     [
         ({}, HostVariables()),
-        ({"HARNESS_CONFIG": "", "HARNESS_RUNS_DIR": "", "DOCKER_HOST": "", "NO_COLOR": ""}, HostVariables()),
+        ({"HARNESS_CONFIG": "", "HARNESS_RUNS_DIR": "", "DOCKER_HOST": ""}, HostVariables()),
         (
-            {"HARNESS_CONFIG": "c", "HARNESS_RUNS_DIR": "r", "DOCKER_HOST": "d", "NO_COLOR": "0"},
-            HostVariables(config=Path("c"), runs_dir=Path("r"), docker_host="d", no_color=True),
+            {"HARNESS_CONFIG": "c", "HARNESS_RUNS_DIR": "r", "DOCKER_HOST": "d"},
+            HostVariables(config=Path("c"), runs_dir=Path("r"), docker_host="d"),
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=100))
 def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "harness.toml").write_bytes(content)

@@ -13,7 +13,7 @@ from harness.errors import EngineError, EngineUnreachable, SandboxGone, StartFai
 from harness.evidence import Case, DiskSighting, Sighting, Source
 from harness.faults import CanaryResult, DiskState, EngineState, Failed, Infrastructure, MemoryState, Scored
 from harness.inquest import Inquest, Place
-from harness.outcome import Cause, Ending
+from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity
 from harness.phases import Phase
 from harness.ports import AgentContext, Command, Labels, Sandbox, SandboxSpec
 from harness.record import AttemptRecord
@@ -165,6 +165,53 @@ async def test_where_a_step_follows_an_offender_of_the_disk_is_scored(world: Wor
     world.agent.work = work
     first, second = steps(0.5, None)
     assert ended(await world.attempt(a_task(first, second))) == (Ending.ENV_DONE, None, 0.0)
+
+
+def blamed(attribution: Attribution, reward: float | None = None) -> Grade:
+    status = GradingStatus.FAILED if reward is None else GradingStatus.GRADED
+    return Grade(
+        status=status, reward=reward, integrity=Integrity.PRISTINE, attribution=attribution, message="the control: full"
+    )
+
+
+async def test_a_control_that_infrastructure_kept_from_running_is_tried_again_without_the_agents_sandbox(world: World):
+    world.grader.grades = [blamed(Attribution.INFRASTRUCTURE), grade(1.0)]
+    assert ended(await world.attempt()) == SCORED
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [
+        (DiskState.SOUND, (Ending.ERROR, None, None)),
+        (DiskState.BREACHED_BY_OTHERS, (Ending.ERROR, None, None)),
+        (DiskState.BREACHED_BY_THIS, (Ending.ENV_DONE, None, 0.0)),
+    ],
+)
+async def test_who_fills_the_disk_doesnt_escape_by_a_control_that_cant_run(
+    world: World, room: DiskState, expected: tuple[Ending, Cause | None, float | None]
+):
+    world.witness.room = room
+    world.grader.grades = [blamed(Attribution.INFRASTRUCTURE), blamed(Attribution.INFRASTRUCTURE)]
+    assert ended(await world.attempt()) == expected
+
+
+async def test_a_restart_of_the_engine_in_the_midst_of_grading_convicts_nobody(world: World):
+    """In the live tier it ends the agent's sandbox for good, and a control would pass."""
+
+    async def restart() -> None:
+        world.witness.restart()
+
+    world.grader.before_grading = restart
+    world.grader.grades = [blamed(Attribution.POLICY, 0.0)]
+    assert ended(await world.attempt()) == LOST
+
+
+async def test_a_grading_that_survives_a_restart_of_the_engine_counts(world: World):
+    async def restart() -> None:
+        world.witness.restart()
+
+    world.grader.before_grading = restart
+    assert ended(await world.attempt()) == SCORED
 
 
 async def test_a_global_oom_loses_the_sandbox(world: World):

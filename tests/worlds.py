@@ -35,13 +35,14 @@ class FakeImages:
     engine: FakeEngine
     failure: HarnessError | None = None
     workdir: str = "/work"
+    warnings: tuple[str, ...] = ()
 
     async def ensure(self, source: ImageSource) -> ResolvedImage:
         if self.failure is not None:
             raise self.failure
         image = await self.engine.inspect_image(BASE_IMAGE)
         assert image is not None
-        return ResolvedImage(id=image.id, ref="base", workdir=self.workdir)
+        return ResolvedImage(id=image.id, ref="base", workdir=self.workdir, warnings=self.warnings)
 
     async def with_repositories(
         self,
@@ -85,6 +86,7 @@ class FakeGrader:
     collect_failures: list[Exception] = field(default_factory=list[Exception])
     collect_roles: tuple[str, ...] = ("agent",)
     """In whose sandboxes collecting fails; a canary's role is ``probe``."""
+    before_grading: Callable[[], Awaitable[None]] | None = None
     graded: list[str | None] = field(default_factory=list[str | None])
 
     async def collect(self, request: GradeRequest) -> None:
@@ -95,6 +97,8 @@ class FakeGrader:
     async def grade(self, request: GradeRequest) -> Grade:
         async with request.open_sandbox("grader"):
             self.graded.append(request.step.name)
+            if self.before_grading is not None:
+                await self.before_grading()
             if self.failure is not None and self.failures:
                 self.failures -= 1
                 raise self.failure

@@ -13,7 +13,8 @@ from harness.attempt import AttemptPlan, Workshop, run_attempt
 from harness.canary import Canaries
 from harness.evidence import BlindWitness, Witness
 from harness.graders.script import ScriptGrader
-from harness.images import ImageMap, ImageResolver
+from harness.images.mapping import ImageMap
+from harness.images.resolve import ImageResolver
 from harness.outcome import Integrity
 from harness.ports import Agent, AgentContext
 from harness.record import AttemptRecord

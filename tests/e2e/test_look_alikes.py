@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.outcome import Ending, Integrity
+from harness.outcome import Attribution, Ending, Integrity
 from harness.record import AttemptRecord
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.witness import watch_engine
@@ -117,8 +117,5 @@ async def test_a_file_system_that_cant_be_started_again_is_zero(tmp_path: Path):
         bench = Attempts(engine, tmp_path, witness)
         task = bench.task(tier=Integrity.RESTARTED)
         record = await bench.commands("unstartable", SOLVE, "mv /.harness /.away; echo > /.harness", task=task)
-    assert (record.ending, record.cause, record.reward) == (Ending.ENV_DONE, None, 0.0), record.detail
-    assert [examination.judgement for examination in record.evidence] == [
-        "scored on the stopped file system",
-        "nothing left to grade: 0",
-    ]
+    assert (record.ending, record.cause, record.reward) == (Ending.ERROR, None, 0.0), record.detail
+    assert record.attribution is Attribution.POLICY

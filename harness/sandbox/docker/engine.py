@@ -12,6 +12,7 @@ from typing import Self
 
 import anyio
 
+from harness.concurrency import shielded
 from harness.errors import StartFailed
 from harness.ports import EngineInfo, Reaped, SandboxSpec
 from harness.sandbox.docker import first, owner
@@ -27,6 +28,7 @@ from harness.sandbox.docker.sandbox import DockerSandbox
 from harness.sandbox.docker.settings import Settings
 from harness.sandbox.docker.sweep import sweep
 from harness.sandbox.docker.toolbox import Toolbox
+from harness.task.model import Resources
 
 STARTS_AT_ONCE = 6
 CREATE_S = 60.0
@@ -109,7 +111,7 @@ class DockerEngine(DockerImages):
             warnings.append(f"the task asks for {cpus:g} CPUs, the engine has {available}")
             cpus = available
         nofile = min(limits.nofile, self._nofile_ceiling())
-        if nofile < limits.nofile:
+        if nofile < limits.nofile != Resources().nofile:  # nobody asked for the default
             warnings.append(f"the task asks for {limits.nofile:,} open files, the engine can grant {nofile:,}")
         settings = Settings(
             spec=spec,
@@ -120,12 +122,9 @@ class DockerEngine(DockerImages):
             toolbox=await self._toolbox.volume() if spec.toolbox else None,
             disk_bytes=limits.disk_bytes if self._limits_disk else None,
         )
-        answer: Json = None
-        disk_enforced = False
         try:
             # The engine goes on creating when its caller leaves: an id that nobody waits for would stay.
-            with anyio.CancelScope(shield=True):
-                answer, disk_enforced = await self._post_create(name, settings)
+            answer, disk_enforced = await shielded(self._post_create, name, settings)
         except ApiError as error:
             raise StartFailed(f"a sandbox of {spec.image.ref} can't be created: {error}") from error
         if limits.disk_bytes is not None and not disk_enforced:
