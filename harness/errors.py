@@ -18,6 +18,9 @@
     │       ├── CapExceeded     it is larger, or has more members, than allowed
     │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
+    ├── TrajectoryError       what the gateway recorded of an attempt
+    │   ├── TrajectoryLost      it could not be collected
+    │   └── NothingFits         nothing of it fits the length
     ├── StoreError            the run's folder or database
     ├── InfraAbort            infrastructure, with its cause (`harness.outcome`)
     └── RolloutFailed         a rollout can't go on (`harness.guard`)
@@ -125,6 +128,18 @@ class PathMissing(TransferFailed):
 
 class GraderError(HarnessError):
     """The grader left no valid result. Never a reward, never zero."""
+
+
+class TrajectoryError(HarnessError):
+    """What the gateway recorded of an attempt can't be used."""
+
+
+class TrajectoryLost(TrajectoryError):
+    """The record of an attempt could not be collected."""
+
+
+class NothingFits(TrajectoryError):
+    """Nothing that was recorded of an attempt fits the length."""
 
 
 class StoreError(HarnessError):

@@ -26,6 +26,7 @@ from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_
 from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.sandbox.docker.witness import watch_engine
 from harness.slots import attempt_folder
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
@@ -62,7 +63,7 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
     async def commit(record: AttemptRecord) -> None:
         await in_thread(store.save_attempt, record, limiter=writer)
 
-    async with open_engine(config) as engine:
+    async with open_engine(config) as engine, watch_engine(engine) as witness:
         with open_images(config, engine) as images:
             yield Workshop(
                 engine=engine,
@@ -71,6 +72,7 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
                 grader=ScriptGrader(),
                 place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
                 commit=commit,
+                witness=witness,
             )
 
 
