@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-import anyio
-
 from harness.attempt import AttemptPlan, Workshop, run_attempt
+from harness.concurrency import together
 from harness.phases import PhaseStamp
 from harness.record import AttemptRecord
 
@@ -34,10 +34,11 @@ class Execution:
     watcher: Watcher
 
     async def run(self) -> None:
-        """Run every attempt, as many at once as the workshop has places. Cancelling it cancels them all, cleanly."""
-        async with anyio.create_task_group() as tasks:
-            for plan in self.plans:
-                tasks.start_soon(self._one, plan)
+        """Run every attempt, as many at once as the workshop has places. Cancelling it cancels them all, cleanly.
+
+        Raises StoreError when a verdict can't be kept: nothing that follows could be trusted to be, so all are cancelled.
+        """
+        await together(*(partial(self._one, plan) for plan in self.plans))
 
     async def _one(self, plan: AttemptPlan) -> None:
         record = await run_attempt(plan, self.workshop, lambda stamp: self.watcher.phase(plan, stamp))
