@@ -12,7 +12,7 @@ import anyio
 import click
 
 from harness.agents.registry import make_agent
-from harness.cli import BAD_USE, NOT_GRADED, logs
+from harness.cli import BAD_USE, NOT_GRADED, logs, text
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.cli.report import RunDocument, print_report, write_report
 from harness.cli.signals import until_signalled
@@ -116,7 +116,9 @@ class _Job:
                 self.view.say(f"warning: {error} `harness doctor` says more")
             else:
                 if reaped.sandboxes:
-                    self.view.say(f"removed {len(reaped.sandboxes)} sandboxes that a dead run had left")
+                    self.view.say(
+                        f"removed what a dead run had left: {text.counted(len(reaped.sandboxes), 'container')}"
+                    )
             await Execution(plans, workshop, self.view).run()
 
 
@@ -154,6 +156,8 @@ def _conclude(
         click.echo(document.model_dump_json(indent=2))
     else:
         print_report(record, report, records, signalled=signalled)
+    if loaded.failures:
+        click.echo(f"error: {text.counted(len(loaded.failures), 'task')} can't run: the messages are above", err=True)
     if signalled is not None:
         return 128 + signalled
     if loaded.failures:
