@@ -17,15 +17,16 @@ from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ConfigError, ContextError
 from harness.graders.script import ScriptGrader
-from harness.images import ImageMap, ImageResolver
 from harness.images.build import default_cache
-from harness.images.resolve import check_build
+from harness.images.mapping import ImageMap
+from harness.images.resolve import ImageResolver, check_build
 from harness.images.sweep import images_in_use
 from harness.ports import Agent
 from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
 from harness.sandbox.docker.address import EngineAddress, address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.slots import attempt_folder
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
@@ -124,7 +125,7 @@ def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) ->
     plans: list[AttemptPlan] = []
     for index, task in sorted(wanted, key=lambda pair: pair[0]):
         identifier = new_attempt_id()
-        folder = run.folder / f"{task.path.name}-{index}-{identifier}"
+        folder = attempt_folder(run.folder, task, index, identifier)
         plans.append(AttemptPlan(id=identifier, run=run.id, task=task, index=index, folder=folder))
     return tuple(plans)
 
