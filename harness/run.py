@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.attempt import AttemptPlan, Workshop
-from harness.concurrency import together
+from harness.concurrency import find, together
+from harness.errors import StoreError
 from harness.slots import Watcher, run_slot
 
 
@@ -28,7 +29,12 @@ class Execution:
 
         Raises StoreError when a verdict can't be kept: nothing that follows could be trusted to be, so all are cancelled.
         """
-        await together(*(partial(self._one, plan) for plan in self.plans))
+        try:
+            await together(*(partial(self._one, plan) for plan in self.plans))
+        except ExceptionGroup as group:  # an attempt holds its sandboxes in a task group
+            if (error := find(group, StoreError)) is None:
+                raise
+            raise error from group
 
     async def _one(self, plan: AttemptPlan) -> None:
         await run_slot(plan, self.workshop, self.watcher, retries=self.retries)
