@@ -27,8 +27,9 @@ class ScriptedAgent:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
             raise ConfigError(
-                f"scripted agent: can't read {path}: {error}. Name a text file with a command a line"
+                f"scripted agent: can't read {path}: {reason}. Name a text file with a command a line"
             ) from error
         joined = text.replace("\\\n", "")
         commands = tuple(

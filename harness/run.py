@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import anyio
+from functools import partial
 
 from harness.attempt import AttemptPlan, Workshop
+from harness.concurrency import find, together
+from harness.errors import StoreError
 from harness.slots import Watcher, run_slot
 
 
@@ -24,10 +25,16 @@ class Execution:
     retries: int = 1
 
     async def run(self) -> None:
-        """Run every attempt and its retries, as many at once as the workshop has places. Cancelling it cancels them all, cleanly."""
-        async with anyio.create_task_group() as tasks:
-            for plan in self.plans:
-                tasks.start_soon(self._one, plan)
+        """Run every attempt and its retries, as many at once as the workshop has places. Cancelling it cancels them all, cleanly.
+
+        Raises StoreError when a verdict can't be kept: nothing that follows could be trusted to be, so all are cancelled.
+        """
+        try:
+            await together(*(partial(self._one, plan) for plan in self.plans))
+        except ExceptionGroup as group:  # an attempt holds its sandboxes in a task group
+            if (error := find(group, StoreError)) is None:
+                raise
+            raise error from group
 
     async def _one(self, plan: AttemptPlan) -> None:
         await run_slot(plan, self.workshop, self.watcher, retries=self.retries)

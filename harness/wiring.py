@@ -23,7 +23,7 @@ from harness.images.resolve import ImageResolver, check_build
 from harness.images.sweep import images_in_use
 from harness.ports import Agent
 from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
-from harness.sandbox.docker.address import address_from_environment
+from harness.sandbox.docker.address import EngineAddress, address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.sandbox.docker.witness import watch_engine
@@ -35,13 +35,17 @@ from harness.task.image import DockerfileBuild
 from harness.task.model import Environment, Step, Task
 
 
+def engine_address(config: RunConfig) -> EngineAddress:
+    """Where the engine listens. Raises UnsupportedError for what can't be used."""
+    return address_from_environment(host=config.engine.host)
+
+
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
-    async with DockerEngine(address, networking=networking) as engine:
+    async with DockerEngine(engine_address(config), networking=networking) as engine:
         yield engine
 
 

@@ -81,7 +81,7 @@ def images() -> None:
     """The images that this project makes itself."""
 
 
-@images.command()
+@images.command(short_help="Make harness/base:bookworm and the toolbox, where they are missing.")
 @click.option("--rebuild", is_flag=True, help="Make them anew, for newer packages.")
 @config_option
 def base(rebuild: bool, config_path: Path | None) -> None:

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from harness.agents.registry import make_agent
-from harness.cli import BAD_USE, NOT_GRADED, logs
+from harness.cli import BAD_USE, NOT_GRADED, logs, text
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.cli.report import RunDocument, print_report, write_report
 from harness.cli.signals import until_signalled
@@ -25,7 +25,7 @@ from harness.record import AttemptRecord, RunRecord, new_run_id
 from harness.run import Execution
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded
-from harness.wiring import load, open_workshop, plan_attempts, plan_benchmarks
+from harness.wiring import engine_address, load, open_workshop, plan_attempts, plan_benchmarks
 
 
 @click.command()
@@ -71,12 +71,13 @@ def run(
 def execute(config: RunConfig, *, as_json: bool) -> int:
     """Run what the configuration says; the exit status."""
     agent = make_agent(config.agent.name, config.agent.options)
+    engine_address(config)  # before there is a run on record: an address that can't be used is bad use
     loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
     if not loaded.tasks:
         return BAD_USE
-    _warn(loaded)
+    _warn(loaded, config)
     run_id = new_run_id()
     with SqlStore(config.runs_dir) as store:
         record = RunRecord(
@@ -120,15 +121,19 @@ class _Job:
                 reaped = await workshop.engine.reap()
             except EngineError as error:
                 # Every attempt will say so with its own cause; this only explains it early.
-                self.view.say(f"warning: {error}. `harness doctor` says more")
+                self.view.say(f"warning: {error} `harness doctor` says more")
             else:
                 if reaped.sandboxes:
-                    self.view.say(f"removed {len(reaped.sandboxes)} sandboxes that a dead run had left")
+                    self.view.say(
+                        f"removed what a dead run had left: {text.counted(len(reaped.sandboxes), 'container')}"
+                    )
             await Execution(plans, workshop, self.view, self.config.retries).run()
 
 
-def _warn(loaded: Loaded) -> None:
+def _warn(loaded: Loaded, config: RunConfig) -> None:
     """Once per run: what was read but not understood, and tiers that nobody chose."""
+    for name in sorted(config.benchmarks.keys() - {task.benchmark for task in loaded.tasks}):
+        click.echo(f"warning: [benchmarks.{name}] has no effect: no task of that benchmark is in this run", err=True)
     for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
         click.echo(f"warning: {warning}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
@@ -159,6 +164,8 @@ def _conclude(
         click.echo(document.model_dump_json(indent=2))
     else:
         print_report(record, report, records, signalled=signalled)
+    if loaded.failures:
+        click.echo(f"error: {text.counted(len(loaded.failures), 'task')} can't run: the messages are above", err=True)
     if signalled is not None:
         return 128 + signalled
     if loaded.failures:

@@ -51,5 +51,10 @@ def seconds(value: float | None) -> str:
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
+def counted(count: int, what: str) -> str:
+    """``1 attempt``, ``2 attempts``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def ending(value: Ending, cause: Cause | None) -> str:
     return f"{value} ({cause})" if cause else str(value)
