@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.errors import ConfigError
 from harness.ports import Agent
@@ -11,9 +13,16 @@ from harness.ports import Agent
 NAMES = ("oracle", "nop", "scripted:FILE")
 
 
-def make_agent(name: str) -> Agent:
-    """The agent of that name. Raises ConfigError for one that doesn't exist, naming those that do."""
+def make_agent(name: str, options: Mapping[str, object] = MappingProxyType({})) -> Agent:
+    """The agent of that name. Raises ConfigError for one that doesn't exist, naming those that do, and for an option it doesn't take."""
     kind, _, argument = name.partition(":")
+    agent = _agent(name, kind, argument)
+    if options:
+        raise ConfigError(f"agent.options: the agent {kind!r} takes no options. Remove {', '.join(options)}")
+    return agent
+
+
+def _agent(name: str, kind: str, argument: str) -> Agent:
     match kind:
         case "oracle" if not argument:
             from harness.agents.oracle import OracleAgent

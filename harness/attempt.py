@@ -20,10 +20,11 @@ import structlog
 
 from harness.archive import Folder, Tree, pack
 from harness.concurrency import find
-from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxGone, UsageError
+from harness.errors import BuildFailed, CapExceeded, EngineError, EngineUnreachable, SandboxGone, UsageError
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
+    Attribution,
     Cause,
     Ending,
     Grade,
@@ -46,15 +47,16 @@ from harness.ports import (
     SandboxSpec,
     tier,
 )
-from harness.record import AttemptRecord, StepRecord
+from harness.record import AttemptRecord, BuildFailure, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
 from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
+from harness.task.places import LOG_FOLDERS
 
 _log = structlog.get_logger()
-_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in ("/logs", "/logs/agent", "/logs/verifier", "/logs/artifacts"))
+_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in LOG_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class _Attempt:
         self.grader_images: dict[str | None, ResolvedImage] = {}
         self.steps: list[StepRecord] = []
         self.notes: list[str] = []
+        self.build_failure: BuildFailure | None = None
+        self.sandbox_warnings: tuple[str, ...] = ()
         self.prestarted: Opening | None = None
 
     # --- the verdict --------------------------------------------------------------------------------------------
@@ -144,6 +148,7 @@ class _Attempt:
             self.verdict = Verdict(ending=Ending.CANCELLED, detail=f"cancelled in phase {self.clock.current}")
             raise
         finally:
+            self.sandbox_warnings = sandboxes.warnings
             with anyio.CancelScope(shield=True):
                 await self.workshop.commit(self.record())
                 with self.clock.phase(Phase.TEARDOWN):
@@ -158,6 +163,8 @@ class _Attempt:
             # Where the attempt is being cancelled, its sandbox may have gone first: what then fails is no failure.
             await anyio.lowlevel.checkpoint_if_cancelled()
             if (abort := find(error, InfraAbort)) is not None:
+                if isinstance(abort.__cause__, BuildFailed):
+                    self.build_failure = BuildFailure.of(abort.__cause__)
                 return Verdict(ending=Ending.ABORTED, cause=abort.cause, detail=_one_line(abort.detail))
             self.agent_log.note("".join(traceback.format_exception(error)))
             _log.error("attempt_failed_in_our_code", attempt=self.plan.id, phase=self.clock.current, error=repr(error))
@@ -189,11 +196,17 @@ class _Attempt:
             grade=grade,
             steps=tuple(self.steps) if len(self.task.steps) > 1 else (),
             image=self.image,
+            build_failure=self.build_failure,
+            warnings=self._warnings(),
             phases=self.clock.stamps,
             started_at=self.started_at,
             finished_at=finished_at,
             folder=self.plan.folder,
         )
+
+    def _warnings(self) -> tuple[str, ...]:
+        images = [image for image in (self.image, *self.grader_images.values()) if image is not None]
+        return tuple(dict.fromkeys([*(said for image in images for said in image.warnings), *self.sandbox_warnings]))
 
     # --- the phases ---------------------------------------------------------------------------------------------
 
@@ -216,7 +229,7 @@ class _Attempt:
                 break
         grade = combine(self.steps, self.task.step_reward) if len(self.task.steps) > 1 else self.steps[0].grade
         assert grade is not None
-        if grade.status is not GradingStatus.GRADED:
+        if grade.status is not GradingStatus.GRADED or grade.attribution is Attribution.POLICY:
             self.notes.insert(0, grade.message)
             endings.append(Ending.ERROR)
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)

@@ -19,7 +19,6 @@
     │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
     ├── StoreError            the run's folder or database
-    ├── AttemptCancelled      the user, or the run, asked an attempt to stop
     ├── InfraAbort            infrastructure, with its cause (`harness.outcome`)
     └── RolloutFailed         a rollout can't go on (`harness.guard`)
         ├── ConsecutiveAborts   infrastructure: too many groups in a row aborted
@@ -130,7 +129,3 @@ class GraderError(HarnessError):
 
 class StoreError(HarnessError):
     """The run's folder or its database can't be read or written."""
-
-
-class AttemptCancelled(HarnessError):
-    """The attempt was asked to stop before it had a verdict."""

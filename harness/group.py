@@ -6,7 +6,7 @@ Pure. Admission decides who learns from a group; it never changes the grades and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -39,13 +39,6 @@ class Group:
     def deciding(self) -> tuple[AttemptRecord, ...]:
         """The last attempt of each slot."""
         return tuple(slot[-1] for slot in self.slots)
-
-
-def deciding(records: Iterable[AttemptRecord]) -> tuple[AttemptRecord, ...]:
-    """Those that no other one is a retry of, in their order."""
-    rows = tuple(records)
-    retried = {row.retry_of for row in rows}
-    return tuple(row for row in rows if row.id not in retried)
 
 
 def wants_retry(slot: Sequence[AttemptRecord], retries: int) -> bool:

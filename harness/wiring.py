@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from harness.attempt import AttemptPlan, Workshop
+from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
-from harness.errors import ContextError
+from harness.errors import ConfigError, ContextError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
+from harness.images.build import default_cache
 from harness.images.resolve import check_build
+from harness.images.sweep import images_in_use
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_attempt_id
-from harness.sandbox.docker.address import parse_address
+from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
+from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.slots import attempt_folder
@@ -27,23 +31,27 @@ from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
 from harness.task.image import DockerfileBuild
-from harness.task.model import Step, Task
+from harness.task.model import Environment, Step, Task
 
 
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = parse_address(config.engine.host) if config.engine.host else None
+    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
     async with DockerEngine(address, networking=networking) as engine:
         yield engine
 
 
-def make_images(config: RunConfig, engine: DockerEngine) -> ImageResolver:
-    """The images of a run: the engine's, under the configuration's map and trust."""
+@contextmanager
+def open_images(config: RunConfig, engine: DockerEngine) -> Generator[ImageResolver]:
+    """The images of a run: the engine's, under the configuration's map and trust. Until it is closed, none is swept away."""
     trusted = config.images.trust_host_certificates is not TrustHost.NEVER
-    return ImageResolver(engine, image_map=ImageMap(config.images.map), certificates=None if trusted else ())
+    cache = default_cache()
+    with images_in_use(cache):
+        image_map = ImageMap(config.images.map)
+        yield ImageResolver(engine, image_map=image_map, certificates=None if trusted else (), cache=cache)
 
 
 @asynccontextmanager
@@ -52,34 +60,59 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
     writer = anyio.CapacityLimiter(1)
 
     async def commit(record: AttemptRecord) -> None:
-        await anyio.to_thread.run_sync(partial(store.save_attempt, record), limiter=writer)
+        await in_thread(store.save_attempt, record, limiter=writer)
 
     async with open_engine(config) as engine:
-        yield Workshop(
-            engine=engine,
-            images=make_images(config, engine),
-            agent=agent,
-            grader=ScriptGrader(),
-            place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
-            commit=commit,
-        )
+        with open_images(config, engine) as images:
+            yield Workshop(
+                engine=engine,
+                images=images,
+                agent=agent,
+                grader=ScriptGrader(),
+                place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
+                commit=commit,
+            )
 
 
 def load(config: RunConfig) -> Loaded:
-    """The tasks that the configuration names. A bad task, or a bad build context, is a failure beside the others."""
+    """The tasks that the configuration names, with its timeouts. A bad task, or a bad build context, is a failure beside the others.
+
+    Raises ConfigError when it names none.
+    """
+    if not config.paths:
+        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     sound: list[Task] = []
     failures = list(loaded.failures)
+    passed_over: dict[Path, list[Path]] = {}
     for task in loaded.tasks:
         try:
             for request in image_requests(task):
                 if isinstance(request.source, DockerfileBuild):
-                    check_build(request.source)
+                    context, _ = check_build(request.source)
+                    if context.passed_over is not None:
+                        passed_over.setdefault(task.root, []).append(context.passed_over)
         except ContextError as error:
             failures.append((task.path, error))
         else:
-            sound.append(task)
-    return Loaded(tuple(sound), tuple(failures))
+            sound.append(with_timeouts(task, config.timeouts))
+    warnings = [_ignore_files(root, files) for root, files in passed_over.items()]
+    return Loaded(tuple(sound), tuple(failures), tuple(warnings))
+
+
+def _ignore_files(root: Path, files: Sequence[Path]) -> str:
+    """What to say where a benchmark's root and folders of its tasks both say what stays out of images."""
+    names = [os.path.relpath(file, root) for file in dict.fromkeys(files)]
+    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"{root / '.dockerignore'} decides what stays out of images; {named} below it: not read. Move its lines there"
+    )
+
+
+def plan_benchmarks(tasks: tuple[Task, ...], config: RunConfig) -> tuple[BenchmarkPlan, ...]:
+    """What is asked of each benchmark, with its own number of attempts."""
+    counts = Counter(task.benchmark for task in tasks)
+    return tuple(BenchmarkPlan(benchmark=name, n=config.attempts_for(name), tasks=counts[name]) for name in counts)
 
 
 def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:
@@ -89,19 +122,27 @@ def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) ->
     for index, task in sorted(wanted, key=lambda pair: pair[0]):
         identifier = new_attempt_id()
         folder = attempt_folder(run.folder, task, index, identifier)
-        scaled = with_timeouts(task, config.timeouts)
-        plans.append(AttemptPlan(id=identifier, run=run.id, task=scaled, index=index, folder=folder))
+        plans.append(AttemptPlan(id=identifier, run=run.id, task=task, index=index, folder=folder))
     return tuple(plans)
 
 
 def with_timeouts(task: Task, factors: TimeoutsConfig) -> Task:
-    """The task with its agent's and grader's deadlines multiplied."""
+    """The task with the deadlines of its agent, its grader and its builds multiplied."""
+
+    def built(environment: Environment) -> Environment:
+        image = environment.image
+        if isinstance(image, DockerfileBuild):
+            image = image.model_copy(update={"timeout_s": image.timeout_s * factors.build})
+        return environment.model_copy(update={"image": image})
 
     def scaled(step: Step) -> Step:
         agent = step.agent
         if agent.timeout_s is not None:
             agent = agent.model_copy(update={"timeout_s": agent.timeout_s * factors.agent})
-        grader = step.grader.model_copy(update={"timeout_s": step.grader.timeout_s * factors.grader})
+        own = step.grader.environment
+        changes = {"timeout_s": step.grader.timeout_s * factors.grader, "environment": own and built(own)}
+        grader = step.grader.model_copy(update=changes)
         return step.model_copy(update={"agent": agent, "grader": grader})
 
-    return task.model_copy(update={"steps": tuple(scaled(step) for step in task.steps)})
+    steps = tuple(scaled(step) for step in task.steps)
+    return task.model_copy(update={"environment": built(task.environment), "steps": steps})

@@ -1,8 +1,8 @@
 """Which tests run here, and a loud end when one that should have run did not.
 
-Marks name what a test needs: ``engine`` a Docker engine that answers, ``network`` the package registries, ``gpu`` a GPU. A test whose
-need isn't met is skipped with the reason. With HARNESS_REQUIRE_ALL=1, which ``make test`` sets, a skipped test fails the session,
-unless it needs a GPU: a check that silently stops checking is worse than none.
+Marks name what a test needs: ``engine`` a Docker engine that answers, ``network`` the package registries, ``harbor`` a Python that Harbor
+can use, ``gpu`` a GPU. A test whose need isn't met is skipped with the reason. With HARNESS_REQUIRE_ALL=1, which ``make test`` sets, a
+skipped test fails the session, unless it needs a GPU or, outside CI, Harbor: a check that silently stops checking is worse than none.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-MAY_SKIP = "gpu"
+MAY_SKIP = ("gpu",) if os.environ.get("CI") else ("gpu", "harbor")
 _skipped: list[str] = []
-"""Tests, and modules with tests, that were skipped though they don't need a GPU."""
+"""Tests, and modules with tests, that were skipped though they may not be."""
 
 
 @cache
@@ -32,11 +32,27 @@ def _no_network() -> str | None:
     return "HARNESS_OFFLINE is set" if os.environ.get("HARNESS_OFFLINE") else None
 
 
+@cache
+def _no_harbor() -> str | None:
+    from bench.harbor_environment import SetupError, find_interpreter
+
+    try:
+        find_interpreter()
+    except SetupError as error:
+        return str(error)
+    return None
+
+
 def _no_gpu() -> str | None:
     return None if Path("/dev/nvidiactl").exists() else "no GPU"
 
 
-NEEDS: dict[str, Callable[[], str | None]] = {"engine": _no_engine, "network": _no_network, "gpu": _no_gpu}
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "engine": _no_engine,
+    "network": _no_network,
+    "harbor": _no_harbor,
+    "gpu": _no_gpu,
+}
 """For each mark, what is missing here; None when nothing is."""
 
 
@@ -52,7 +68,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not hasattr(report, "wasxfail") and MAY_SKIP not in report.keywords:
+    if report.skipped and not hasattr(report, "wasxfail") and not any(mark in report.keywords for mark in MAY_SKIP):
         _skipped.append(f"{report.nodeid}: {_reason(report)}")
 
 

@@ -20,7 +20,6 @@ from harness.group import (
     Stale,
     Ungraded,
     admit,
-    deciding,
     partial,
     wants_retry,
 )
@@ -155,7 +154,6 @@ def test_the_last_attempt_of_a_slot_decides():
     outcome = admit(Group("g", task("t"), ((lost, again), (record(0.0),))), DEFAULT)
     assert isinstance(outcome, Admitted)
     assert outcome.attempts[0] is again
-    assert deciding([lost, again]) == (again,)
 
 
 ENDINGS = st.sampled_from([ending for ending in Ending if ending is not Ending.ABORTED])

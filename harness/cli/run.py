@@ -13,19 +13,19 @@ import click
 
 from harness.agents.registry import make_agent
 from harness.cli import BAD_USE, NOT_GRADED, logs
-from harness.cli.options import json_option
-from harness.cli.report import print_document, print_summary
+from harness.cli.options import config_option, json_option, read_config, runs_dir_option
+from harness.cli.report import RunDocument, print_report, write_report
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
-from harness.config import AgentConfig, RunConfig, load_config
-from harness.errors import ConfigError, EngineError
-from harness.group import deciding
+from harness.config import AgentConfig, RunConfig
+from harness.errors import EngineError
+from harness.evaluation import report_on
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
+from harness.record import AttemptRecord, RunRecord, new_run_id
 from harness.run import Execution
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded
-from harness.wiring import load, open_workshop, plan_attempts
+from harness.wiring import load, open_workshop, plan_attempts, plan_benchmarks
 
 
 @click.command()
@@ -38,10 +38,8 @@ from harness.wiring import load, open_workshop, plan_attempts
     help="How often an attempt that ends aborted or ungraded is run again. [default: 1]",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path, file_okay=False), help="Where runs are kept. [default: runs]"
-)
+@config_option
+@runs_dir_option
 @json_option
 def run(
     paths: tuple[Path, ...],
@@ -59,13 +57,11 @@ def run(
     stopped it.
     """
     logs.configure()
-    config = load_config(config_path)
+    config = read_config(config_path, paths=paths, runs_dir=runs_dir)
     overrides: dict[str, object] = {
-        "paths": list(paths) or config.paths,
         "agent": AgentConfig(name=agent) if agent else config.agent,
         "retries": config.retries if retries is None else retries,
         "concurrency": concurrency or config.concurrency,
-        "runs_dir": (runs_dir or config.runs_dir).absolute(),
     }
     if attempts is not None:
         overrides |= {"n": attempts, "benchmarks": {}}
@@ -74,9 +70,7 @@ def run(
 
 def execute(config: RunConfig, *, as_json: bool) -> int:
     """Run what the configuration says; the exit status."""
-    if not config.paths:
-        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
-    agent = make_agent(config.agent.name)
+    agent = make_agent(config.agent.name, config.agent.options)
     loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
@@ -91,6 +85,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
             command=tuple(sys.argv),
             agent=agent.name,
             attempts=sum(config.attempts_for(task.benchmark) for task in loaded.tasks),
+            benchmarks=plan_benchmarks(loaded.tasks, config),
             folder=config.runs_dir / run_id,
         )
         store.save_run(record)
@@ -134,9 +129,8 @@ class _Job:
 
 def _warn(loaded: Loaded) -> None:
     """Once per run: what was read but not understood, and tiers that nobody chose."""
-    for task in loaded.tasks:
-        for warning in task.warnings:
-            click.echo(f"warning: {warning}", err=True)
+    for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
+        click.echo(f"warning: {warning}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
     if unset:
         named = ", ".join(unset[:3]) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")
@@ -149,14 +143,24 @@ def _warn(loaded: Loaded) -> None:
 def _conclude(
     record: RunRecord, records: Sequence[AttemptRecord], loaded: Loaded, *, as_json: bool, signalled: int | None
 ) -> int:
-    lasting = deciding(records)
-    summary = summarise(lasting, wall_s=(record.finished_at or record.created_at) - record.created_at)
+    report = report_on(record, records)
+    try:
+        write_report(record, report)
+    except OSError as error:
+        # The verdicts are in the store, and `harness report` makes the report from them.
+        click.echo(f"warning: the report could not be written: {error}", err=True)
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_document(record, summary, records, loaded)
+        problems = tuple(str(failure) for _, failure in loaded.failures)
+        document = RunDocument(
+            run=record, summary=report, metrics=report.metrics, attempts=tuple(records), problems=problems
+        )
+        click.echo(document.model_dump_json(indent=2))
     else:
-        print_summary(record, summary, lasting, signalled=signalled)
+        print_report(record, report, records, signalled=signalled)
     if signalled is not None:
         return 128 + signalled
     if loaded.failures:
         return BAD_USE
-    return NOT_GRADED if summary.graded < record.attempts else 0
+    return NOT_GRADED if report.graded < record.attempts else 0

@@ -54,6 +54,13 @@ SOLVED = """#!/bin/bash
 if [ "$(cat /app/answer 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
 
+FORK_BOMB = (
+    "printf '%s\\n' 'import os, time' 'try:' ' while True:' '  if not os.fork():' '   {leave}' '   time.sleep(987)' "
+    "'except BlockingIOError:' ' print(\"refused\", flush=True)' 'time.sleep(987)' > /tmp/bomb.py",
+    "exec python3 /tmp/bomb.py",
+)
+"""Takes every process that the sandbox may have, and stays; ``leave``: what each child does first."""
+
 WRITER = "(while :; do echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json; done) &"
 PLANTED_TEST = "mkdir -p /tests; printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt\\n' > /tests/test.sh; chmod +x /tests/test.sh"
 SHIMS = (
@@ -136,7 +143,7 @@ def test_restarted_grading_has_the_same_files_and_none_of_the_processes(bench: B
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_restarted_grading_isnt_raised_by_these_attacks(bench: Bench, attack: str):
     row = bench.attempt(bench.task("restarted", SOLVED), *ATTACKS[attack])
-    assert row["reward"] in (0.0, None)
+    assert row["reward"] == 0.0
 
 
 def test_restarted_grading_runs_a_shell_script_with_the_toolboxs_own_shell(bench: Bench):
@@ -179,7 +186,32 @@ def test_live_grading_sees_running_processes_and_lists_its_holes(bench: Bench):
 def test_a_grader_without_a_valid_result_has_failed(bench: Bench, tier: str, test: str, said: str):
     row = bench.attempt(bench.task(tier, test), "true")
     assert (row["ending"], row["reward"], row["grading"]) == ("ERROR", None, "failed")
+    assert row["attribution"] == "grader"
     assert said in row["detail"]
+
+
+SOURCES = """#!/bin/bash
+. /app/settings
+echo 0 > /logs/verifier/reward.txt
+"""
+BREAKERS = {
+    "ends the script": "echo 'exit 3' > /app/settings",
+    "hangs": "echo 'sleep 987' > /app/settings",
+    "writes junk": "echo 'echo nan > /logs/verifier/reward.txt; exit 0' > /app/settings",
+    "removes the result": "echo 'exec rm -rf /logs/verifier' > /app/settings",
+}
+
+
+@pytest.mark.parametrize("tier", ["pristine", "restarted", "live"])
+@pytest.mark.parametrize("breaker", BREAKERS)
+def test_who_breaks_the_grader_gets_a_zero(bench: Bench, tier: str, breaker: str):
+    task = bench.task(tier, SOURCES)
+    (task / "task.toml").write_text((task / "task.toml").read_text().replace("30.0", "1.5"))
+    (task / "environment" / "Dockerfile").write_text(DOCKERFILE + "RUN touch /app/settings\n")
+    row = bench.attempt(task, BREAKERS[breaker])
+    assert (row["ending"], row["reward"], row["attribution"]) == ("ERROR", 0.0, "policy")
+    assert [run["subject"] for run in row["grade"]["runs"]] == ["attempt", "regrade", "control"]
+    assert [run["status"] for run in row["grade"]["runs"]] == ["failed", "failed", "graded"]
 
 
 @pytest.mark.parametrize("tier", ["pristine", "live"])
@@ -200,3 +232,12 @@ def test_the_tests_and_the_solution_are_never_in_the_agents_sandbox(bench: Bench
     log = (Path(row["folder"]) / "agent.log").read_text()
     assert "secret" not in log
     assert "\n0\n" in log
+
+
+@pytest.mark.parametrize(("tier", "leave"), [("pristine", "os.setsid()"), ("live", "pass")])
+def test_an_agent_that_uses_up_its_processes_is_graded_on_what_it_left(bench: Bench, tier: str, leave: str):
+    """Its deadline passes while nothing more can be started in the sandbox: a timeout, not an error of the harness."""
+    task = bench.task(tier, SOLVED, more="pids = 40\n[agent]\ntimeout_sec = 3.0\n")
+    row = bench.attempt(task, "echo 42 > /app/answer", *(line.format(leave=leave) for line in FORK_BOMB))
+    assert (row["ending"], row["reward"]) == ("TIMEOUT", 1.0), row["detail"]
+    assert "refused" in (Path(row["folder"]) / "agent.log").read_text()

@@ -13,8 +13,7 @@ from harness.errors import ContextError
 from harness.images.archive import DigestCache, digest_files
 from harness.images.context import Context, Kind, scan_context
 from harness.images.identity import context_digest
-from harness.images.limits import Limits
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
+from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES, ContextLimits
 
 DOCKERFILE = "FROM scratch\n"
 
@@ -30,7 +29,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def scan(dockerfile: Path, *, root: Path | None = None, max_files: int = 4096, max_bytes: int = 3 * 1024**3) -> Context:
-    return scan_context(dockerfile, root=root, limits=Limits(max_files, max_bytes))
+    return scan_context(dockerfile, root=root, limits=ContextLimits(max_files, max_bytes))
 
 
 def paths(context: Context) -> list[str]:
@@ -44,7 +43,11 @@ def problems(dockerfile: Path, *, root: Path | None = None, max_files: int = 409
 
 
 def test_the_default_limits_are_4096_files_and_3_gib() -> None:
-    assert Limits() == Limits(max_files=4096, max_bytes=3_221_225_472) == Limits(MAX_CONTEXT_FILES, MAX_CONTEXT_BYTES)
+    assert (
+        ContextLimits()
+        == ContextLimits(max_files=4096, max_bytes=3_221_225_472)
+        == ContextLimits(MAX_CONTEXT_FILES, MAX_CONTEXT_BYTES)
+    )
 
 
 def test_4096_files_pass_and_one_more_fails(tmp_path: Path) -> None:
@@ -120,6 +123,43 @@ def test_what_is_ignored_is_neither_counted_nor_checked_nor_entered(tmp_path: Pa
     (tmp_path / ".dockerignore").write_text("tasks/*/skip\n**/.env\n**/.dockerignore\n")
     context = scan(dockerfile, root=tmp_path, max_files=2)
     assert paths(context) == ["Dockerfile", "keep", "kept"], "only the root's file counts"
+
+
+def test_a_folders_own_ignore_file_counts_where_the_root_has_none(tmp_path: Path) -> None:
+    """As Docker reads it when that folder is its context: patterns relative to the folder."""
+    dockerfile = tree(tmp_path / "task/environment", {"keep": "", "skip": "", "a/skip": "", "notes.md": ""})
+    (tmp_path / "task/environment/shared").symlink_to("../shared")
+    (tmp_path / "task/shared").touch()
+    (tmp_path / "task/environment/.dockerignore").write_text("/skip\n**/*.md\n.dockerignore\n")
+    context = scan(dockerfile, root=tmp_path / "task")
+    assert paths(context) == ["Dockerfile", "a", "a/skip", "keep", "shared"], "links may still end below the root"
+    assert context.passed_over is None
+
+
+def test_the_roots_ignore_file_wins_and_the_other_is_named(tmp_path: Path) -> None:
+    dockerfile = tree(tmp_path / "a", {"keep": "", "skip": ""})
+    (tmp_path / "a/.dockerignore").write_text("keep\n.dockerignore\n")
+    (tmp_path / ".dockerignore").write_text("a/skip\n")
+    context = scan(dockerfile, root=tmp_path)
+    assert paths(context) == [".dockerignore", "Dockerfile", "keep"]
+    assert context.passed_over == tmp_path / "a/.dockerignore"
+    assert scan(dockerfile).passed_over is None, "where the folder is the root there is one file"
+
+
+def test_the_ignore_file_of_one_dockerfile_comes_first(tmp_path: Path) -> None:
+    tree(tmp_path / "a", {"one": "", "two": ""})
+    (tmp_path / "a/Dockerfile").rename(tmp_path / "a/x.dockerfile")
+    (tmp_path / "a/.dockerignore").write_text("one\n")
+    (tmp_path / "a/x.dockerfile.dockerignore").write_text("two\n**/*ignore\n")
+    for root in (tmp_path, tmp_path / "a"):
+        assert paths(scan(tmp_path / "a/x.dockerfile", root=root)) == ["one", "x.dockerfile"]
+
+
+def test_the_remedy_names_the_ignore_file_that_counts(tmp_path: Path) -> None:
+    dockerfile = tree(tmp_path / "a", {"1": "", "2": ""})
+    assert f"in {tmp_path}/.dockerignore" in problems(dockerfile, root=tmp_path, max_files=1)
+    (tmp_path / "a/.dockerignore").write_text("1\n")
+    assert f"in {tmp_path}/a/.dockerignore" in problems(dockerfile, root=tmp_path, max_files=1)
 
 
 def test_an_exception_is_found_in_an_ignored_folder(tmp_path: Path) -> None:

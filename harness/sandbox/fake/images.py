@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 import anyio.lowlevel
 
 from harness.errors import BuildFailed, ImageUnavailable
-from harness.ports import BuildRequest, EngineImage
+from harness.ports import BuildRequest, EngineImage, StoredImage
 from harness.sandbox.fake.tree import Tree
-
-BASE = "harness/base:bookworm"
+from harness.task.image import BASE_IMAGE, with_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class FakeImage:
 
 
 class FakeImages:
-    """`ports.ImageEngine` in memory: one image exists, `BASE`; ``registry`` holds those that can be pulled, by reference."""
+    """`ports.ImageEngine` in memory: one image exists, `BASE_IMAGE`; ``registry`` holds those that can be pulled, by reference."""
 
     def __init__(self) -> None:
         self.images: dict[str, FakeImage] = {}
@@ -37,7 +36,7 @@ class FakeImages:
         for folder in ("/etc", "/root", "/tmp", "/usr/bin"):
             tree.folder(folder)
         tree.write("/etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
-        self.add(BASE, tree)
+        self.add(BASE_IMAGE, tree)
 
     def add(
         self,
@@ -70,7 +69,7 @@ class FakeImages:
         return image.image
 
     def _find(self, ref: str) -> FakeImage | None:
-        name = ref if ":" in ref.rpartition("/")[2] or "@" in ref else f"{ref}:latest"
+        name = with_tag(ref)
         for image in self.images.values():
             if ref == image.image.id or name in image.image.tags or name in image.image.repo_digests:
                 return image
@@ -126,6 +125,33 @@ class FakeImages:
         found = self._find(ref)
         if found is None:
             raise ImageUnavailable(f"{ref} isn't on the engine")
-        name = tag if ":" in tag.rpartition("/")[2] else f"{tag}:latest"
+        name = with_tag(tag)
         if name not in found.image.tags:
             self._store(replace(found, image=replace(found.image, tags=(*found.image.tags, name))))
+
+    def in_use(self) -> frozenset[str]:
+        """Ids of images that sandboxes of this engine are made of."""
+        return frozenset()
+
+    async def list_images(self) -> tuple[StoredImage, ...]:
+        await anyio.lowlevel.checkpoint()
+        used = self.in_use()
+        images = [stored.image for stored in self.images.values()]
+        return tuple(
+            StoredImage(image.id, image.tags, image.repo_digests, image.labels, used=image.id in used)
+            for image in images
+        )
+
+    async def remove_image(self, ref: str) -> bool:
+        await anyio.lowlevel.checkpoint()
+        found = self._find(ref)
+        if found is None:
+            return False
+        left = () if ref == found.image.id else tuple(tag for tag in found.image.tags if tag != ref)
+        if left:
+            self._store(replace(found, image=replace(found.image, tags=left)))
+            return True
+        if found.image.id in self.in_use() or (ref == found.image.id and len(found.image.tags) > 1):
+            return False
+        del self.images[found.image.id]
+        return True
