@@ -17,9 +17,9 @@ from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ConfigError, ContextError
 from harness.graders.script import ScriptGrader
-from harness.images import ImageMap, ImageResolver
 from harness.images.build import default_cache
-from harness.images.resolve import check_build
+from harness.images.mapping import ImageMap
+from harness.images.resolve import ImageResolver, check_build
 from harness.images.sweep import images_in_use
 from harness.ports import Agent
 from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id

@@ -31,7 +31,7 @@ class Watcher:
         self.records.append(record)
 
     def retried(self, record: AttemptRecord, retry: AttemptPlan) -> None:
-        self.records.append(record)
+        pass
 
     def cancelled(self, plan: AttemptPlan) -> None:
         pass
@@ -70,7 +70,7 @@ async def test_four_attempts_of_each_of_two_tasks_with_one_image_are_one_build(t
 
     resolver = ImageResolver(engine, certificates=(), cache=tmp_path / "cache")
     workshop = Workshop(engine, resolver, FakeAgent(), FakeGrader(), anyio.CapacityLimiter(4), commit)
-    await Execution(plans, workshop, watcher).run()
+    await Execution(plans, workshop, watcher, retries=0).run()
     builds = [request for request in engine.builds if request.tag.startswith("harness/build:")]
     assert len(builds) == 2, "the broken image and the sound one, each once"
     for record in watcher.records:
