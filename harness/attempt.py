@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from harness.archive import Folder, Tree, pack
@@ -68,6 +69,7 @@ class AttemptPlan:
     index: int
     folder: Path
     retry_of: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ class _Attempt:
         try:
             return await self._worked(sandboxes)
         except Exception as error:  # noqa: BLE001 - the attempt recorder: every failure becomes a verdict
+            # Where the attempt is being cancelled, its sandbox may have gone first: what then fails is no failure.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             if (abort := find(error, InfraAbort)) is not None:
                 if isinstance(abort.__cause__, BuildFailed):
                     self.build_failure = BuildFailure.of(abort.__cause__)
@@ -181,6 +185,7 @@ class _Attempt:
             agent=self.workshop.agent.name,
             index=self.plan.index,
             retry_of=self.plan.retry_of,
+            group=self.plan.group,
             ending=self.verdict.ending,
             cause=self.verdict.cause,
             detail=self.verdict.detail,

@@ -24,6 +24,7 @@ from harness.toml import Findings, Table, read_table, refuse, shown
 CONFIG_NAME = "harness.toml"
 
 Count = Annotated[int, Field(gt=0, le=100_000)]
+Retries = Annotated[int, Field(ge=0, le=100)]
 Multiplier = Annotated[float, Field(gt=0, le=1_000)]
 
 
@@ -130,13 +131,15 @@ class TimeoutsConfig(Table):
 class RunConfig(Table):
     """Everything a run can be told.
 
-    paths: tasks, folders of tasks, benchmarks. n: attempts of each task. concurrency: attempts at a time; None: by the machine.
+    paths: tasks, folders of tasks, benchmarks. n: attempts of each task. retries: of an attempt that ends aborted or ungraded.
+    concurrency: attempts at a time; None: by the machine.
     max_context_files, max_context_bytes: limits of build contexts, where a task has none of its own; None: the defaults.
     """
 
     paths: list[FilePath] = []
     agent: AgentConfig = AgentConfig()
     n: Count = 1
+    retries: Retries = 1
     benchmarks: dict[str, BenchmarkConfig] = {}
     concurrency: Count | None = None
     runs_dir: FilePath = Path("runs")

@@ -19,7 +19,12 @@
     │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
     ├── StoreError            the run's folder or database
-    └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
+    ├── InfraAbort            infrastructure, with its cause (`harness.outcome`)
+    └── RolloutFailed         a rollout can't go on (`harness.guard`)
+        ├── ConsecutiveAborts   infrastructure: too many groups in a row aborted
+        ├── ConsecutiveUnused   too many groups in a row were of no use to the trainer
+        ├── NothingToDraw       every task that the source still yields is quarantined
+        └── BudgetSpent         the user's budget of attempts
 """
 
 from __future__ import annotations

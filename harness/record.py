@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from pydantic import Field
+
 from harness.errors import BuildFailed
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
@@ -62,10 +64,13 @@ class AttemptRecord(Record):
     index: int
     """Which of the task's attempts in this run, from 0."""
     retry_of: str | None = None
+    """The attempt that this one is a retry of. The last of a chain decides; the others are only kept."""
+    group: str | None = None
+    """Its group in a rollout. Null in an evaluation, where all attempts of a task are one group."""
     ending: Ending
     cause: Cause | None = None
     detail: str = ""
-    reward: float | None = None
+    reward: float | None = Field(default=None, allow_inf_nan=False)
     grading: GradingStatus
     integrity: Integrity
     attribution: Attribution | None = None

@@ -26,6 +26,7 @@ from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_
 from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.slots import attempt_folder
 from harness.specs import image_requests
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded, find_tasks, load_tasks
@@ -120,7 +121,7 @@ def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) ->
     plans: list[AttemptPlan] = []
     for index, task in sorted(wanted, key=lambda pair: pair[0]):
         identifier = new_attempt_id()
-        folder = run.folder / f"{task.path.name}-{index}-{identifier}"
+        folder = attempt_folder(run.folder, task, index, identifier)
         plans.append(AttemptPlan(id=identifier, run=run.id, task=task, index=index, folder=folder))
     return tuple(plans)
 

@@ -128,8 +128,12 @@ class SqlStore:
         return RunRecord.model_validate_json(self._one(_Run, prefix, "run"))
 
     def attempts(self, run: str) -> Sequence[AttemptRecord]:
-        """The attempts of a run that have a verdict, in the order of task and index."""
-        query = sa.select(_Attempt.record).where(_Attempt.run == run).order_by(_Attempt.task, _Attempt.index)
+        """The attempts of a run that have a verdict, in the order of task, index and start."""
+        query = (
+            sa.select(_Attempt.record)
+            .where(_Attempt.run == run)
+            .order_by(_Attempt.task, _Attempt.index, _Attempt.started_at)
+        )
         with self._session() as session:
             return [_attempt(text, self._path) for text in session.scalars(query)]
 
