@@ -40,7 +40,7 @@ class Bench:
     def attempt(self, task: Path, *commands: str) -> dict[str, Any]:
         script = self._folder / "commands"
         script.write_text("\n".join(commands) + "\n")
-        ran = self._harness("run", task, "--agent", f"scripted:{script}", "--retries", "0", "--json")
+        ran = self._harness("run", task, "--agent", f"scripted:{script}", "--json")
         assert ran.stdout, ran.stderr
         return ran.document["attempts"][0]
 
