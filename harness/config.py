@@ -23,7 +23,8 @@ from harness.toml import Findings, Table, read_table, refuse, shown
 
 CONFIG_NAME = "harness.toml"
 
-Count = Annotated[int, Field(gt=0, le=100_000)]
+MOST = 100_000
+Count = Annotated[int, Field(gt=0, le=MOST)]
 Retries = Annotated[int, Field(ge=0, le=100)]
 Multiplier = Annotated[float, Field(gt=0, le=1_000)]
 

@@ -17,7 +17,7 @@ from harness.cli.options import config_option, json_option, read_config, runs_di
 from harness.cli.report import RunDocument, print_report, write_report
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
-from harness.config import AgentConfig, RunConfig
+from harness.config import MOST, AgentConfig, RunConfig
 from harness.errors import EngineError
 from harness.evaluation import report_on
 from harness.ports import Agent
@@ -31,13 +31,13 @@ from harness.wiring import engine_address, load, open_workshop, plan_attempts, p
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--agent", help="oracle (the default), nop, or scripted:FILE.")
-@click.option("-n", "--attempts", type=click.IntRange(1), help="Attempts of each task. [default: 1]")
+@click.option("-n", "--attempts", type=click.IntRange(1, MOST), help="Attempts of each task. [default: 1]")
 @click.option(
     "--retries",
     type=click.IntRange(0),
     help="How often an attempt that ends aborted or ungraded is run again. [default: 1]",
 )
-@click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
+@click.option("--concurrency", type=click.IntRange(1, MOST), help="Attempts at the same time. [default: one per core]")
 @config_option
 @runs_dir_option
 @json_option
@@ -59,7 +59,7 @@ def run(
     logs.configure()
     config = read_config(config_path, paths=paths, runs_dir=runs_dir)
     overrides: dict[str, object] = {
-        "agent": AgentConfig(name=agent) if agent else config.agent,
+        "agent": AgentConfig().model_copy(update={"name": agent}) if agent is not None else config.agent,
         "retries": config.retries if retries is None else retries,
         "concurrency": concurrency or config.concurrency,
     }
@@ -74,7 +74,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
     engine_address(config)  # before there is a run on record: an address that can't be used is bad use
     loaded = load(config)
     for _, failure in loaded.failures:
-        click.echo(f"error: {failure}", err=True)
+        click.echo(f"error: {text.printable(str(failure))}", err=True)
     if not loaded.tasks:
         return BAD_USE
     _warn(loaded, config)
@@ -135,10 +135,10 @@ def _warn(loaded: Loaded, config: RunConfig) -> None:
     for name in sorted(config.benchmarks.keys() - {task.benchmark for task in loaded.tasks}):
         click.echo(f"warning: [benchmarks.{name}] has no effect: no task of that benchmark is in this run", err=True)
     for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {text.printable(warning)}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
     if unset:
-        named = ", ".join(unset[:3]) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")
+        named = text.printable(", ".join(unset[:3])) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")
         click.echo(
             f"warning: {named}: no environment_mode is set, so Harbor's default applies: graded live, in the agent's own sandbox",
             err=True,
@@ -155,9 +155,9 @@ def _conclude(
         # The verdicts are in the store, and `harness report` makes the report from them.
         click.echo(f"warning: the report could not be written: {error}", err=True)
     for warning in report.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {text.printable(warning)}", err=True)
     if as_json:
-        problems = tuple(str(failure) for _, failure in loaded.failures)
+        problems = tuple(text.printable(str(failure)) for _, failure in loaded.failures)
         document = RunDocument(
             run=record, summary=report, metrics=report.metrics, attempts=tuple(records), problems=problems
         )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _WIDE = 200
 """Columns where the output is no terminal: tables that another program reads are not cut."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that change the direction of what follows, and halves of characters, which can't be printed."""
 
 
 def console() -> Console:
@@ -27,7 +28,7 @@ def console() -> Console:
 
 def printable(text: str) -> str:
     """The text with control characters shown as escapes (``\\x1b``); tabs and newlines stay."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def reward(value: float | None) -> str:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from harness.errors import ConfigError, StoreError
 from harness.record import AttemptRecord, RunRecord
+from harness.toml import is_text
 
 DATABASE = "runs.sqlite"
 RESULT = "result.json"
@@ -64,13 +65,15 @@ class SqlStore:
     def __init__(self, folder: Path, *, create: bool = True) -> None:
         """Raises ConfigError when the folder can't be used, or, without ``create``, holds no runs."""
         self._path = folder / DATABASE
+        if not is_text(str(folder.absolute())):
+            raise ConfigError(f"runs folder {str(folder)!a}: its path isn't valid UTF-8. Name another with --runs-dir")
         if not create and not self._path.exists():
             raise ConfigError(f"{folder} holds no runs. Run a task first, or name another folder with --runs-dir")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"runs folder {folder}: {error.strerror}. Name another with --runs-dir") from error
-        self._engine = sa.create_engine(f"sqlite:///{self._path}", connect_args={"timeout": 30})
+        self._engine = sa.create_engine(sa.URL.create("sqlite", database=str(self._path)), connect_args={"timeout": 30})
         event.listen(self._engine, "connect", _durable)
         with self._translated():
             _Base.metadata.create_all(self._engine)
