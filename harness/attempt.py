@@ -7,6 +7,7 @@ verdict here, and the verdict is committed before the sandboxes are removed.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -19,7 +20,7 @@ import structlog
 
 from harness.archive import Folder, Tree, pack
 from harness.concurrency import find
-from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxGone, UsageError
+from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxGone, StartRefused, UsageError
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
@@ -74,6 +75,7 @@ class Workshop:
 
     place: how many attempts run at the same time.
     commit: keeps a record durably; called when the verdict stands, and again when everything is cleaned up.
+    admit: called before an attempt starts; raises StartRefused when the host has no room for it.
     """
 
     engine: Engine
@@ -82,16 +84,23 @@ class Workshop:
     grader: Grader
     place: anyio.CapacityLimiter
     commit: Callable[[AttemptRecord], Awaitable[None]]
+    admit: Callable[[], None] = lambda: None
 
 
 async def run_attempt(plan: AttemptPlan, workshop: Workshop, listener: PhaseListener | None = None) -> AttemptRecord:
-    """Run one attempt to its verdict. Raises nothing but cancellation; a cancelled attempt is recorded as such."""
-    plan.folder.mkdir(parents=True)
+    """Run one attempt to its verdict. A cancelled attempt is recorded as such.
+
+    Raises nothing but cancellation, StoreError where its record can't be kept, and, before anything of it has begun, StartRefused.
+    """
     clock = PhaseClock(plan.folder / "phases.jsonl", listener)
+    with _room_for(plan, workshop):
+        plan.folder.mkdir(parents=True)
     with clock.phase(Phase.QUEUE):
         await workshop.place.acquire()
     try:
-        with LogFile(plan.folder / "agent.log") as agent_log, LogFile(plan.folder / "grader.log") as grader_log:
+        with _room_for(plan, workshop):
+            logs = LogFile(plan.folder / "agent.log"), LogFile(plan.folder / "grader.log")
+        with logs[0] as agent_log, logs[1] as grader_log:
             attempt = _Attempt(plan, workshop, clock, agent_log, grader_log)
             async with open_sandboxes(workshop.engine) as sandboxes:
                 await attempt.settle(sandboxes)
@@ -101,6 +110,21 @@ async def run_attempt(plan: AttemptPlan, workshop: Workshop, listener: PhaseList
         return record
     finally:
         workshop.place.release()
+
+
+@contextmanager
+def _room_for(plan: AttemptPlan, workshop: Workshop) -> Generator[None]:
+    """There is room for an attempt when the workshop says so and its files can be made. One that is refused leaves nothing."""
+    made = plan.folder.exists()
+    try:
+        workshop.admit()
+        yield
+    except (OSError, StartRefused) as error:
+        if made:
+            shutil.rmtree(plan.folder, ignore_errors=True)
+        if isinstance(error, StartRefused):
+            raise
+        raise StartRefused(f"{plan.folder}: {error.strerror}") from error
 
 
 @contextmanager

@@ -7,7 +7,8 @@
     │   ├── TaskError         a task directory: bad TOML, a missing file, a bad value
     │   ├── ConfigError       a configuration file or an option
     │   ├── ContextError      an image's build context: too many files, a link that leaves the root
-    │   └── UnsupportedError  a valid request that this version, or this host, can't serve
+    │   ├── UnsupportedError  a valid request that this version, or this host, can't serve
+    │   └── RunHeld           another process owns the run
     ├── EngineError           the engine, or what it was asked to do
     │   ├── EngineUnreachable   no answer on the engine's socket
     │   ├── ImageUnavailable    the image is neither here nor to be had
@@ -19,6 +20,9 @@
     │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
     ├── StoreError            the run's folder or database
+    │   ├── StaleOwner          another process has taken the run over
+    │   └── SlotTaken           a slot already has a verdict, and this one is no retry of it
+    ├── StartRefused          the host is too short of space to start an attempt
     ├── AttemptCancelled      the user, or the run, asked an attempt to stop
     └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
 """
@@ -68,6 +72,10 @@ class ContextError(UsageError):
 
 class UnsupportedError(UsageError):
     """The request is valid, but this version or this host can't serve it."""
+
+
+class RunHeld(UsageError):
+    """Another process owns the run: one run has one owner."""
 
 
 class EngineError(HarnessError):
@@ -125,6 +133,18 @@ class GraderError(HarnessError):
 
 class StoreError(HarnessError):
     """The run's folder or its database can't be read or written."""
+
+
+class StaleOwner(StoreError):
+    """A write was refused: another process has taken the run over since."""
+
+
+class SlotTaken(StoreError):
+    """A verdict was refused: its slot has one already, and nothing may be scored twice."""
+
+
+class StartRefused(HarnessError):
+    """The host is too short of disk space to start an attempt. What is on record stays as it is."""
 
 
 class AttemptCancelled(HarnessError):

@@ -6,8 +6,10 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 
+from harness.config import RunConfig
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
 from harness.task.image import ResolvedImage
@@ -69,8 +71,28 @@ class AttemptRecord(Record):
         return self.reward is not None and self.reward >= 1.0
 
 
+class RunState(StrEnum):
+    """How a run stands. Whether somebody works on it is asked of its lock, never of the record."""
+
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    """It was asked to stop, and cleans up."""
+    FINISHED = "finished"
+    """Every slot has a verdict."""
+    CANCELLED = "cancelled"
+    """It was asked to stop, and has."""
+    INCOMPLETE = "incomplete"
+    """It ended by itself, and slots lack a verdict: the host had no room to start them."""
+    DIED = "died"
+    """Nobody works on it, and nobody wrote down that it ended."""
+
+
 class RunRecord(Record):
-    """A run: what was asked, and when."""
+    """A run: what was asked, and when.
+
+    config: what the run resolved, for whoever resumes it. agent_digest: of what the agent was told, where that is a file.
+    ended: how its last owner left it: finished, cancelled or incomplete; None while it runs, and when it died.
+    """
 
     id: str
     created_at: float
@@ -80,6 +102,15 @@ class RunRecord(Record):
     """How many were planned."""
     finished_at: float | None = None
     folder: Path
+    config: RunConfig | None = None
+    agent_digest: str | None = None
+    ended: RunState | None = None
+
+    def state(self, *, owned: bool, cancelling: bool = False) -> RunState:
+        """How it stands. owned: a process holds its lock. cancelling: that process was asked to stop."""
+        if owned:
+            return RunState.CANCELLING if cancelling else RunState.RUNNING
+        return self.ended or RunState.DIED
 
 
 class RunSummary(Record):

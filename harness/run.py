@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
 
 from harness.attempt import AttemptPlan, Workshop, run_attempt
+from harness.errors import StartRefused
 from harness.phases import PhaseStamp
 from harness.record import AttemptRecord
 
@@ -27,11 +28,15 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The attempts of a run. Their verdicts go through the workshop's ``commit``; the watcher is only told."""
+    """The attempts of a run. Their verdicts go through the workshop's ``commit``; the watcher is only told.
+
+    refused: why attempts were not started, one entry each; they have no verdict.
+    """
 
     plans: Sequence[AttemptPlan]
     workshop: Workshop
     watcher: Watcher
+    refused: list[StartRefused] = field(default_factory=list[StartRefused])
 
     async def run(self) -> None:
         """Run every attempt, as many at once as the workshop has places. Cancelling it cancels them all, cleanly."""
@@ -40,5 +45,9 @@ class Execution:
                 tasks.start_soon(self._one, plan)
 
     async def _one(self, plan: AttemptPlan) -> None:
-        record = await run_attempt(plan, self.workshop, lambda stamp: self.watcher.phase(plan, stamp))
-        self.watcher.ended(record)
+        try:
+            record = await run_attempt(plan, self.workshop, lambda stamp: self.watcher.phase(plan, stamp))
+        except StartRefused as refusal:
+            self.refused.append(refusal)
+        else:
+            self.watcher.ended(record)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from harness.attempt import AttemptPlan, Workshop
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
-from harness.errors import ContextError
+from harness.errors import ContextError, UsageError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
 from harness.images.resolve import check_build
+from harness.planning import PlannedSlot
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, new_attempt_id
+from harness.record import RunRecord, new_attempt_id
 from harness.sandbox.docker.address import parse_address
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.space import DiskReserve
 from harness.specs import image_requests
-from harness.store.sql import SqlStore
+from harness.store.ledger import Ledger
+from harness.store.owned import OwnedRun
 from harness.task.discover import Loaded, find_tasks, load_tasks
 from harness.task.image import DockerfileBuild
 from harness.task.model import Step, Task
@@ -46,13 +49,8 @@ def make_images(config: RunConfig, engine: DockerEngine) -> ImageResolver:
 
 
 @asynccontextmanager
-async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> AsyncGenerator[Workshop]:
-    """What the attempts of a run work with, on the Docker engine."""
-    writer = anyio.CapacityLimiter(1)
-
-    async def commit(record: AttemptRecord) -> None:
-        await anyio.to_thread.run_sync(partial(store.save_attempt, record), limiter=writer)
-
+async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> AsyncGenerator[Workshop]:
+    """What the attempts of a run work with, on the Docker engine. Their verdicts go to ``owned``."""
     async with open_engine(config) as engine:
         yield Workshop(
             engine=engine,
@@ -60,7 +58,8 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
             agent=agent,
             grader=ScriptGrader(),
             place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
-            commit=commit,
+            commit=Ledger(owned).commit,
+            admit=DiskReserve(config.runs_dir, config.disk_reserve).check,
         )
 
 
@@ -81,15 +80,34 @@ def load(config: RunConfig) -> Loaded:
     return Loaded(tuple(sound), tuple(failures))
 
 
-def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:
-    """Every attempt of a run: each task as often as its benchmark asks, the first of all tasks before the second of any."""
-    wanted = [(index, task) for task in tasks for index in range(config.attempts_for(task.benchmark))]
+def load_again(config: RunConfig) -> Loaded:
+    """As `load`, for a run that goes on: a path where no task is any more is a failure beside the others."""
+    there: list[Path] = []
+    gone: list[tuple[Path, UsageError]] = []
+    for path in config.paths:
+        try:
+            find_tasks(path)
+        except UsageError as error:
+            gone.append((path, error))
+        else:
+            there.append(path)
+    loaded = load(config.model_copy(update={"paths": there}))
+    return Loaded(loaded.tasks, (*gone, *loaded.failures))
+
+
+def plan_attempts(
+    run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]], config: RunConfig
+) -> tuple[AttemptPlan, ...]:
+    """A new attempt for each slot. Where a slot has a verdict already, it is a retry of the attempt that has it."""
     plans: list[AttemptPlan] = []
-    for index, task in sorted(wanted, key=lambda pair: pair[0]):
+    for slot, task in ready:
         identifier = new_attempt_id()
-        folder = run.folder / f"{task.path.name}-{index}-{identifier}"
+        folder = run.folder / f"{task.path.name}-{slot.index}-{identifier}"
         scaled = with_timeouts(task, config.timeouts)
-        plans.append(AttemptPlan(id=identifier, run=run.id, task=scaled, index=index, folder=folder))
+        plan = AttemptPlan(
+            id=identifier, run=run.id, task=scaled, index=slot.index, folder=folder, retry_of=slot.attempt
+        )
+        plans.append(plan)
     return tuple(plans)
 
 

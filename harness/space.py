@@ -1,0 +1,41 @@
+"""Room on the disk: what is kept free so that results stay writable, and the refusal to start anything once it is gone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import StartRefused
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReserve:
+    """The free space below which nothing starts, on the file system of ``folder``, which exists. 0 bytes: anything may."""
+
+    folder: Path
+    reserve_bytes: int
+
+    def check(self) -> None:
+        """Raises StartRefused when the reserve is breached, or when the file system can't be asked."""
+        if self.reserve_bytes == 0:
+            return
+        try:
+            state = os.statvfs(self.folder)
+        except OSError as error:
+            raise StartRefused(f"{self.folder}: {error.strerror}") from error
+        free = state.f_bavail * state.f_frsize
+        if free < self.reserve_bytes:
+            raise StartRefused(
+                f"{self.folder} has {_shown(free)} left on its disk, and the reserve is {_shown(self.reserve_bytes)} "
+                "(disk_reserve in the configuration)"
+            )
+
+
+def _shown(count: int) -> str:
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g} {_UNITS[unit]}"
