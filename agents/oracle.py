@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from harness.archive import Tree, pack
 from harness.ports import AgentContext, Command
-
-SOLUTION = "/solution"
+from harness.task.places import SOLUTION
 
 
 class OracleAgent:

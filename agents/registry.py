@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.errors import ConfigError
 from harness.ports import Agent
@@ -28,9 +30,16 @@ def agent_digest(name: str) -> str | None:
     return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def make_agent(name: str) -> Agent:
-    """The agent of that name. Raises ConfigError for one that doesn't exist, naming those that do."""
+def make_agent(name: str, options: Mapping[str, object] = MappingProxyType({})) -> Agent:
+    """The agent of that name. Raises ConfigError for one that doesn't exist, naming those that do, and for an option it doesn't take."""
     kind, _, argument = name.partition(":")
+    agent = _agent(name, kind, argument)
+    if options:
+        raise ConfigError(f"agent.options: the agent {kind!r} takes no options. Remove {', '.join(options)}")
+    return agent
+
+
+def _agent(name: str, kind: str, argument: str) -> Agent:
     match kind:
         case "oracle" if not argument:
             from harness.agents.oracle import OracleAgent

@@ -48,11 +48,6 @@ class HarborRow:
     def trials_per_s(self) -> float:
         return self.trials / self.usage.wall_s
 
-    @property
-    def cpu_per_trial_s(self) -> float:
-        """Harbor, its children, dockerd and containerd, over the trials; start-up included."""
-        return (self.usage.cpu_s + self.usage.engine_cpu_s) / self.trials
-
 
 @dataclass(frozen=True, slots=True)
 class Harbor:

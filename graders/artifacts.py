@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-import anyio.to_thread
-
 from harness.archive import Source, clean, keep
-from harness.concurrency import together
+from harness.concurrency import in_thread, together
 from harness.errors import PathMissing
 from harness.outcome import Integrity
 from harness.ports import GradeRequest
-
-LOGS = "/logs"
-ARTIFACTS = "/logs/artifacts"
+from harness.task.places import LOGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,10 @@ async def collect_artifacts(request: GradeRequest) -> None:
     def sources(paths: tuple[str, ...]) -> list[Source]:
         return [Source(raw[path], path, declared.get(path, ())) for path in paths if path in raw]
 
-    left_out = await anyio.to_thread.run_sync(clean, sources(graded), files.graded) if graded else ()
+    left_out = await in_thread(clean, sources(graded), files.graded) if graded else ()
     for line in left_out:
         await request.log(f"[harness] left out of what is graded: {line}\n".encode())
     kept = sources(tuple(path for path in wanted if path not in graded))
-    await anyio.to_thread.run_sync(clean, kept, files.kept)
+    await in_thread(clean, kept, files.kept)
     for path in raw.values():
         path.unlink(missing_ok=True)

@@ -6,12 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from typing import cast
 
 from pydantic import ValidationError
 
 from harness.errors import GraderError
 from harness.outcome import RewardComponent
 from harness.task.model import RewardSpec
+from harness.task.places import RESULTS
 
 REWARD_JSON = "reward.json"
 REWARD_TEXT = "reward.txt"
@@ -32,7 +34,7 @@ def read_rewards(files: Mapping[str, bytes], specs: Mapping[str, RewardSpec]) ->
     elif REWARD_TEXT in files:
         values = {PRIMARY: _from_text(files[REWARD_TEXT])}
     else:
-        raise GraderError(f"the grader wrote neither {REWARD_JSON} nor {REWARD_TEXT} to /logs/verifier")
+        raise GraderError(f"the grader wrote neither {REWARD_JSON} nor {REWARD_TEXT} to {RESULTS}")
     missing = sorted(specs.keys() - values.keys())
     if missing:
         raise GraderError(f"the task declares the reward {missing[0]!r}, which the result file doesn't have")
@@ -73,10 +75,10 @@ def _from_json(raw: bytes) -> dict[str, float]:
     if not document:
         raise GraderError(f"{REWARD_JSON} holds no reward")
     values: dict[str, float] = {}
-    for name, value in document.items():  # pyright: ignore[reportUnknownVariableType]
+    for name, value in cast("dict[str, object]", document).items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise GraderError(f"{REWARD_JSON}: {name!r} is not a number")
-        values[str(name)] = _finite(value, f"{REWARD_JSON}: {name!r}")  # pyright: ignore[reportUnknownArgumentType]
+        values[name] = _finite(value, f"{REWARD_JSON}: {name!r}")
     return values
 
 

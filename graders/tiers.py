@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from harness.outcome import Integrity
 from harness.ports import TOOLBOX, GradeRequest
+from harness.task.places import TESTS
 
 HOLES: Mapping[Integrity, tuple[str, ...]] = MappingProxyType(
     {
@@ -41,7 +42,7 @@ def interpreter(request: GradeRequest) -> list[str]:
 
     In the restarted tier a shell script is run by the toolbox's own shell; elsewhere by the script's first line.
     """
-    script = "/tests/test.sh"
+    script = f"{TESTS}/test.sh"
     match request.integrity:
         case Integrity.PRISTINE:
             return ["/bin/sh", "-c", script]

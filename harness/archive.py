@@ -15,8 +15,8 @@ from tempfile import SpooledTemporaryFile
 from typing import IO
 
 import anyio
-import anyio.to_thread
 
+from harness.concurrency import in_thread
 from harness.errors import TransferFailed
 
 CHUNK_BYTES = 256 * 1024
@@ -47,7 +47,7 @@ class Tree:
 async def pack(entries: Sequence[Folder | Tree]) -> AsyncGenerator[bytes]:
     """A tar stream, rooted at ``/``, of the entries in their order; a later file replaces an earlier one of its name."""
     with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as spool:
-        await anyio.to_thread.run_sync(_write_entries, spool, tuple(entries))
+        await in_thread(_write_entries, spool, tuple(entries))
         spool.seek(0)
         while chunk := spool.read(CHUNK_BYTES):
             yield chunk

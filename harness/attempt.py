@@ -24,6 +24,7 @@ from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxG
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
+    Attribution,
     Cause,
     Ending,
     Grade,
@@ -52,9 +53,10 @@ from harness.specs import Owner, agent_image, agent_spec, find_image, grader_ima
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
 from harness.task.model import Step, Task
+from harness.task.places import LOG_FOLDERS
 
 _log = structlog.get_logger()
-_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in ("/logs", "/logs/agent", "/logs/verifier", "/logs/artifacts"))
+_LOG_FOLDERS = tuple(Folder(path, 0o777) for path in LOG_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ class _Attempt:
                 break
         grade = combine(self.steps, self.task.step_reward) if len(self.task.steps) > 1 else self.steps[0].grade
         assert grade is not None
-        if grade.status is not GradingStatus.GRADED:
+        if grade.status is not GradingStatus.GRADED or grade.attribution is Attribution.POLICY:
             self.notes.insert(0, grade.message)
             endings.append(Ending.ERROR)
         return Verdict(ending=settle(*endings), detail=_one_line("; ".join(filter(None, self.notes))), grade=grade)

@@ -19,8 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from harness.errors import ConfigError
 from harness.task.fields import Size, Text, size
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
-from harness.task.reading import ContextLimits
+from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES, ContextLimits
 from harness.toml import Findings, Table, read_table, refuse, shown
 
 CONFIG_NAME = "harness.toml"
@@ -192,13 +191,12 @@ class RunConfig(Table):
 class HostVariables:
     """The environment variables that this project reads. An empty one counts as unset.
 
-    HARNESS_CONFIG, HARNESS_RUNS_DIR; DOCKER_HOST, which the engine's own tools read too; NO_COLOR (no-color.org).
+    HARNESS_CONFIG, HARNESS_RUNS_DIR; DOCKER_HOST, which the engine's own tools read too.
     """
 
     config: Path | None = None
     runs_dir: Path | None = None
     docker_host: str | None = None
-    no_color: bool = False
 
 
 def read_variables(environ: Mapping[str, str] | None = None) -> HostVariables:
@@ -209,7 +207,6 @@ def read_variables(environ: Mapping[str, str] | None = None) -> HostVariables:
         config=Path(config) if config else None,
         runs_dir=Path(runs_dir) if runs_dir else None,
         docker_host=source.get("DOCKER_HOST") or None,
-        no_color=bool(source.get("NO_COLOR")),
     )
 
 

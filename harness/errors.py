@@ -23,7 +23,6 @@
     │   ├── StaleOwner          another process has taken the run over
     │   └── SlotTaken           a slot already has a verdict, and this one is no retry of it
     ├── StartRefused          the host is too short of space to start an attempt
-    ├── AttemptCancelled      the user, or the run, asked an attempt to stop
     └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
 """
 
@@ -145,7 +144,3 @@ class SlotTaken(StoreError):
 
 class StartRefused(HarnessError):
     """The host is too short of disk space to start an attempt. What is on record stays as it is."""
-
-
-class AttemptCancelled(HarnessError):
-    """The attempt was asked to stop before it had a verdict."""

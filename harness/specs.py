@@ -96,4 +96,5 @@ def grader_spec(owner: Owner, task: Task, step: Step, image: ResolvedImage, role
         network=step.grader.network or environment.network,
         resources=environment.resources,
         security=environment.security,
+        toolbox=tier(task, step) is not Integrity.PRISTINE,
     )

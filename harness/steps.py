@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.outcome import Grade, GradingStatus, RewardComponent
+from harness.outcome import Attribution, Grade, GradingStatus, RewardComponent
 from harness.record import StepRecord
 from harness.task.model import StepReward
 
@@ -48,7 +48,11 @@ def combine(steps: Sequence[StepRecord], strategy: StepReward) -> Grade:
         for name, grade in grades
         for component in grade.components
     )
-    return base.model_copy(update={"status": GradingStatus.GRADED, "reward": reward, "components": components})
+    by_policy = next((grade for _, grade in grades if grade.attribution is Attribution.POLICY), None)
+    update = {"status": GradingStatus.GRADED, "reward": reward, "components": components}
+    if by_policy is not None:
+        update |= {"attribution": by_policy.attribution, "message": by_policy.message}
+    return base.model_copy(update=update)
 
 
 def _scaled(component: RewardComponent, step: str, grade: Grade, *, counts: bool) -> RewardComponent:

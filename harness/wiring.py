@@ -13,14 +13,14 @@ import anyio
 
 from harness.attempt import AttemptPlan, Workshop
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
-from harness.errors import ContextError, UsageError
+from harness.errors import ConfigError, ContextError, UsageError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
 from harness.images.resolve import check_build
 from harness.planning import PlannedSlot
 from harness.ports import Agent
 from harness.record import RunRecord, new_attempt_id
-from harness.sandbox.docker.address import parse_address
+from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.space import DiskReserve
@@ -29,13 +29,13 @@ from harness.store.ledger import Ledger
 from harness.store.owned import OwnedRun
 from harness.task.discover import Loaded, find_tasks, load_tasks
 from harness.task.image import DockerfileBuild
-from harness.task.model import Step, Task
+from harness.task.model import Environment, Step, Task
 
 
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = parse_address(config.engine.host) if config.engine.host else None
+    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
     async with DockerEngine(address, networking=networking) as engine:
@@ -64,7 +64,12 @@ async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> Asy
 
 
 def load(config: RunConfig) -> Loaded:
-    """The tasks that the configuration names. A bad task, or a bad build context, is a failure beside the others."""
+    """The tasks that the configuration names, with its timeouts. A bad task, or a bad build context, is a failure beside the others.
+
+    Raises ConfigError when it names none.
+    """
+    if not config.paths:
+        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
     loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     sound: list[Task] = []
     failures = list(loaded.failures)
@@ -76,7 +81,7 @@ def load(config: RunConfig) -> Loaded:
         except ContextError as error:
             failures.append((task.path, error))
         else:
-            sound.append(task)
+            sound.append(with_timeouts(task, config.timeouts))
     return Loaded(tuple(sound), tuple(failures))
 
 
@@ -91,34 +96,40 @@ def load_again(config: RunConfig) -> Loaded:
             gone.append((path, error))
         else:
             there.append(path)
+    if not there:
+        return Loaded((), tuple(gone))
     loaded = load(config.model_copy(update={"paths": there}))
     return Loaded(loaded.tasks, (*gone, *loaded.failures))
 
 
-def plan_attempts(
-    run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]], config: RunConfig
-) -> tuple[AttemptPlan, ...]:
+def plan_attempts(run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]]) -> tuple[AttemptPlan, ...]:
     """A new attempt for each slot. Where a slot has a verdict already, it is a retry of the attempt that has it."""
     plans: list[AttemptPlan] = []
     for slot, task in ready:
         identifier = new_attempt_id()
         folder = run.folder / f"{task.path.name}-{slot.index}-{identifier}"
-        scaled = with_timeouts(task, config.timeouts)
-        plan = AttemptPlan(
-            id=identifier, run=run.id, task=scaled, index=slot.index, folder=folder, retry_of=slot.attempt
-        )
+        plan = AttemptPlan(id=identifier, run=run.id, task=task, index=slot.index, folder=folder, retry_of=slot.attempt)
         plans.append(plan)
     return tuple(plans)
 
 
 def with_timeouts(task: Task, factors: TimeoutsConfig) -> Task:
-    """The task with its agent's and grader's deadlines multiplied."""
+    """The task with the deadlines of its agent, its grader and its builds multiplied."""
+
+    def built(environment: Environment) -> Environment:
+        image = environment.image
+        if isinstance(image, DockerfileBuild):
+            image = image.model_copy(update={"timeout_s": image.timeout_s * factors.build})
+        return environment.model_copy(update={"image": image})
 
     def scaled(step: Step) -> Step:
         agent = step.agent
         if agent.timeout_s is not None:
             agent = agent.model_copy(update={"timeout_s": agent.timeout_s * factors.agent})
-        grader = step.grader.model_copy(update={"timeout_s": step.grader.timeout_s * factors.grader})
+        own = step.grader.environment
+        changes = {"timeout_s": step.grader.timeout_s * factors.grader, "environment": own and built(own)}
+        grader = step.grader.model_copy(update=changes)
         return step.model_copy(update={"agent": agent, "grader": grader})
 
-    return task.model_copy(update={"steps": tuple(scaled(step) for step in task.steps)})
+    steps = tuple(scaled(step) for step in task.steps)
+    return task.model_copy(update={"environment": built(task.environment), "steps": steps})

@@ -14,8 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from pathlib import Path
 
-from anyio import to_thread
-
+from harness.concurrency import in_thread
 from harness.errors import ContextError
 from harness.images.context import Context, Entry, Kind, Stamp
 
@@ -101,7 +100,7 @@ async def stream_context(context: Context, *, dockerfile: bytes, digests: Mappin
     """
     chunks = _batches(_tar(context, dockerfile, digests))
     try:
-        while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
+        while (chunk := await in_thread(next, chunks, None)) is not None:
             yield chunk
     finally:
         chunks.close()
@@ -156,6 +155,12 @@ def _padding(size: int) -> bytes:
 
 async def stream_files(files: Mapping[str, bytes]) -> AsyncGenerator[bytes]:
     """A small context that is made, not read: names and contents."""
+    for piece in tar_files(files):
+        yield piece
+
+
+def tar_files(files: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Names and contents as a tar archive, in pieces."""
     for name, content in sorted(files.items()):
         yield member_header(name, size=len(content)) + content + _padding(len(content))
     yield bytes(2 * tarfile.BLOCKSIZE)

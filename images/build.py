@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 
+from harness.concurrency import file_lock
 from harness.errors import BuildFailed, ConfigError, ContextError, HarnessError
 from harness.images.identity import IMAGE_LABEL
 from harness.ports import BuildRequest, EngineImage, ImageEngine
@@ -22,7 +22,6 @@ Progress = Callable[[str], None]
 _TAIL_BYTES = 4096
 _MAX_LOG_BYTES = 64 * 1024**2
 _STEP = re.compile(r"(?:\[[^\]]*\]|Step \d+/\d+ :)\s+([A-Z]+\s.*)$")
-_LOCK_POLL_S = 0.2
 
 
 def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
@@ -140,23 +139,15 @@ class Builder:
 
     @asynccontextmanager
     async def _file_lock(self, identity: str) -> AsyncGenerator[None]:
-        """Held against other processes; the operating system frees it when its holder dies."""
+        """Held against other processes."""
         path = self._folder / f"{identity}.lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-        try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    await anyio.sleep(_LOCK_POLL_S)
+        async with AsyncExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                await stack.enter_async_context(file_lock(path))
+            except OSError as error:
+                raise _unwritable(path, error) from error
             yield
-        finally:
-            os.close(descriptor)
 
 
 class _Watched(AsyncIterable[bytes]):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from harness.errors import ContextError
 from harness.images.ignore import FolderMatch, IgnoreRules, load_rules
-from harness.images.limits import Limits, report
+from harness.images.limits import report
+from harness.task.image import ContextLimits
 
 
 class Kind(StrEnum):
@@ -75,7 +76,7 @@ class Context:
         return sum(entry.stamp.size for entry in self.entries if entry.kind is Kind.FILE)
 
 
-def scan_context(dockerfile: Path, *, root: Path | None, limits: Limits) -> Context:
+def scan_context(dockerfile: Path, *, root: Path | None, limits: ContextLimits) -> Context:
     """List and check the folder of ``dockerfile``. No file is read, and a folder that is left out isn't entered.
 
     root: where ``.dockerignore`` is read, the folder itself or one above it; None means the folder.

@@ -1,28 +1,19 @@
-"""The limits of a build context, and the one message that names everything wrong with it."""
+"""What breaks the limits of a build context, and the one message that names everything wrong with it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
+from harness.task.image import ContextLimits
 
 _SHOWN_FOLDERS = 5
 _SHOWN_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a context may hold, after ``.dockerignore``."""
-
-    max_files: int = MAX_CONTEXT_FILES
-    max_bytes: int = MAX_CONTEXT_BYTES
-
-
 def report(
-    folder: Path, *, root: Path, sizes: Sequence[tuple[str, int]], limits: Limits, problems: Sequence[str]
+    folder: Path, *, root: Path, sizes: Sequence[tuple[str, int]], limits: ContextLimits, problems: Sequence[str]
 ) -> str | None:
     """What is wrong with a context, and how to mend it; None when nothing is.
 

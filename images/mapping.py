@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from harness.task.image import with_tag
+
 _DEFAULT_PREFIXES = ("docker.io/library/", "docker.io/", "index.docker.io/library/", "index.docker.io/", "library/")
 
 
@@ -31,5 +33,4 @@ class ImageMap:
 def _spellings(ref: str) -> tuple[str, ...]:
     """The reference as it is written, without Docker Hub's prefix, and with the tag that is meant where none is given."""
     short = next((ref.removeprefix(prefix) for prefix in _DEFAULT_PREFIXES if ref.startswith(prefix)), ref)
-    tagged = ":" in short.rpartition("/")[2] or "@" in short
-    return (ref, short) if tagged else (ref, short, f"{short}:latest")
+    return ref, short, with_tag(short)

@@ -10,6 +10,7 @@ from harness.errors import ImageUnavailable
 from harness.images.build import Progress
 from harness.images.mapping import ImageMap
 from harness.ports import EngineImage, ImageEngine
+from harness.task.image import split_tag
 
 REFUSAL_KEPT_S = 60.0
 """How long a registry's refusal stands before it is asked again: a hundred attempts don't ask a hundred times."""
@@ -30,8 +31,7 @@ class Found:
     @property
     def registry_digest(self) -> str | None:
         """``sha256:…`` under which a registry has it; None for an image that never came from one."""
-        name = self.used.partition("@")[0]
-        name = name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
+        name, _ = split_tag(self.used.partition("@")[0])
         digests = dict(entry.split("@", 1) for entry in self.image.repo_digests if "@" in entry)
         return digests.get(name) or next(iter(digests.values()), None)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import assert_never
 
 import anyio
-from anyio import to_thread
 
+from harness.concurrency import in_thread
 from harness.errors import BuildFailed, ContextError
 from harness.images.archive import DigestCache, digest_files, stream_context
 from harness.images.build import Builder, Built, Job, Progress, default_cache
@@ -19,7 +19,6 @@ from harness.images.context import Context, scan_context
 from harness.images.dockerfile import Dockerfile, Named, Use, parse_dockerfile
 from harness.images.git import Ownership, Usage
 from harness.images.identity import Recipe, context_digest, tag_of
-from harness.images.limits import Limits
 from harness.images.mapping import ImageMap
 from harness.images.references import Found, References
 from harness.images.trust import extra_certificates
@@ -115,7 +114,7 @@ class ImageResolver:
     async def _build(self, source: DockerfileBuild, progress: Progress | None) -> ResolvedImage:
         path = Path(source.dockerfile).absolute()
         async with self._checks.setdefault(path, anyio.Lock()):  # attempts of one task read its files once
-            checked = await to_thread.run_sync(self._check, source, abandon_on_cancel=True)
+            checked = await in_thread(self._check, source, abandon=True)
         bases = [await self._base(named, source, progress) for named in checked.dockerfile.images]
         text, syntax = await self._rewritten(checked.dockerfile, bases, progress)
         recipe = Recipe(
@@ -181,8 +180,7 @@ def check_build(source: DockerfileBuild) -> tuple[Context, Dockerfile]:
 
     Raises ContextError with every problem of the context, or the first of the Dockerfile.
     """
-    limits = Limits(source.max_files, source.max_bytes)
-    context = scan_context(source.dockerfile, root=source.root, limits=limits)
+    context = scan_context(source.dockerfile, root=source.root, limits=source.limits)
     path = context.folder / context.dockerfile
     try:
         text = path.read_text(encoding="utf-8")

@@ -36,7 +36,20 @@ DISTRIBUTION_SETS = (Path("/usr/share/ca-certificates/mozilla"),)
 TRUST_LABEL = "harness.ca"
 """On each image that trusts the host's certificates: their digest (`certificates_digest`)."""
 
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s*(.+?)\s*-----END CERTIFICATE-----", re.DOTALL)
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+"""The bundle of an image that trusts them."""
+
+BUNDLE_VARIABLES = (
+    "SSL_CERT_FILE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "CURL_CA_BUNDLE",
+)
+"""Programs that bring certificates of their own find the image's bundle through these."""
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
 
 
 def extra_certificates(environ: Mapping[str, str] = os.environ) -> tuple[bytes, ...]:

@@ -16,21 +16,10 @@ from harness.errors import BuildFailed
 from harness.images.archive import stream_files
 from harness.images.build import Builder, Job, Progress
 from harness.images.identity import identity_of, tag_of
-from harness.images.trust import TRUST_LABEL, certificates_digest
+from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
 from harness.ports import EngineImage
 
 log = structlog.get_logger()
-
-BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-VARIABLES = (
-    "SSL_CERT_FILE",
-    "PIP_CERT",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "GIT_SSL_CAINFO",
-    "CURL_CA_BUNDLE",
-)
-"""What tools look at that don't read the system's bundle by themselves."""
 
 _ADDED = "/usr/local/share/ca-certificates"
 _PUBLIC = "/usr/local/share/harness/public.pem"
@@ -104,7 +93,7 @@ class Trust:
             f"COPY public.pem {_PUBLIC}",
             f"COPY certificates/ {_ADDED}/",
             f"RUN {json.dumps(['/bin/sh', '-c', _SCRIPT])}",
-            "ENV " + " ".join(f"{name}={BUNDLE}" for name in VARIABLES),
+            "ENV " + " ".join(f"{name}={BUNDLE}" for name in BUNDLE_VARIABLES),
             *restore_user(image.user),
         ]
         files["Dockerfile"] = "\n".join(lines).encode() + b"\n"

@@ -25,8 +25,7 @@ from harness.phases import Phase
 from harness.ports import AgentContext, Command, GradeRequest
 from harness.record import AttemptRecord
 from harness.sandbox.fake import FakeEngine, Operation, Process
-from harness.sandbox.fake.images import BASE
-from harness.task.image import ImageRef, ImageSource, ResolvedImage
+from harness.task.image import BASE_IMAGE, ImageRef, ImageSource, ResolvedImage
 from harness.task.model import AgentOptions, Environment, GraderOptions, Healthcheck, Step, Task
 
 
@@ -46,7 +45,7 @@ class FakeImages:
     async def ensure(self, source: ImageSource) -> ResolvedImage:
         if self.failure is not None:
             raise self.failure
-        image = await self.engine.inspect_image(BASE)
+        image = await self.engine.inspect_image(BASE_IMAGE)
         assert image is not None
         return ResolvedImage(id=image.id, ref="base", workdir=self.workdir)
 

@@ -101,10 +101,10 @@ def test_an_engine_in_the_file_wins_over_docker_host(tmp_path: Path) -> None:
     ("environ", "variables"),
     [
         ({}, HostVariables()),
-        ({"HARNESS_CONFIG": "", "HARNESS_RUNS_DIR": "", "DOCKER_HOST": "", "NO_COLOR": ""}, HostVariables()),
+        ({"HARNESS_CONFIG": "", "HARNESS_RUNS_DIR": "", "DOCKER_HOST": ""}, HostVariables()),
         (
-            {"HARNESS_CONFIG": "c", "HARNESS_RUNS_DIR": "r", "DOCKER_HOST": "d", "NO_COLOR": "0"},
-            HostVariables(config=Path("c"), runs_dir=Path("r"), docker_host="d", no_color=True),
+            {"HARNESS_CONFIG": "c", "HARNESS_RUNS_DIR": "r", "DOCKER_HOST": "d"},
+            HostVariables(config=Path("c"), runs_dir=Path("r"), docker_host="d"),
         ),
     ],
 )

@@ -13,12 +13,13 @@ import anyio
 import click
 
 from harness.cli import NOT_GRADED, text
-from harness.config import RunConfig, load_config
+from harness.cli.options import config_option, read_config, runs_dir_option
+from harness.config import RunConfig
 from harness.errors import EngineError, UsageError
+from harness.task.image import BASE_IMAGE, TOOLBOX_IMAGE
 from harness.wiring import open_engine
 
 _DISK_RESERVE_BYTES = 5 * 1024**3
-_IMAGES = ("harness/base:bookworm", "harness/toolbox:bookworm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +33,14 @@ class Finding:
 
 
 @click.command()
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path, file_okay=False), help="Where runs are kept. [default: runs]"
-)
+@config_option
+@runs_dir_option
 def doctor(config_path: Path | None, runs_dir: Path | None) -> int:
     """Check the engine, the disk, permissions and base images. Each problem comes with its remedy.
 
     Exit status: 0 when a run can work here, 1 when something is missing.
     """
-    config = load_config(config_path)
-    if runs_dir is not None:
-        config = config.model_copy(update={"runs_dir": runs_dir.absolute()})
-    return anyio.run(_examine, config)
+    return anyio.run(_examine, read_config(config_path, runs_dir=runs_dir))
 
 
 async def _examine(config: RunConfig) -> int:
@@ -73,7 +69,7 @@ async def _engine(config: RunConfig) -> AsyncGenerator[Finding]:
             yield Finding("engine", f"{info.name} {info.version}, {info.cpus} cores, {memory}, {info.architecture}")
             if info.root_dir is not None:
                 yield _disk("engine's disk", Path(info.root_dir))
-            for ref in _IMAGES:
+            for ref in (BASE_IMAGE, TOOLBOX_IMAGE):
                 image = await engine.inspect_image(ref)
                 remedy = "" if image else "run `harness images base`; only tasks that use it need it"
                 yield Finding("image", ref if image else f"{ref} is not here", remedy, fatal=False)

@@ -8,6 +8,7 @@ import anyio
 import click
 
 from harness.cli import logs
+from harness.cli.options import config_option
 from harness.config import RunConfig, load_config
 from harness.ports import Reaped
 from harness.wiring import open_engine
@@ -16,7 +17,7 @@ from harness.wiring import open_engine
 @click.command()
 @click.option("--run", help="Remove everything of this run, dead or alive.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
+@config_option
 def gc(run: str | None, dry_run: bool, config_path: Path | None) -> None:
     """Remove sandboxes and networks whose run has died or whose lease has ended. Those of live runs stay."""
     logs.configure()

@@ -9,13 +9,12 @@ import anyio
 import click
 
 from harness.cli import BAD_USE, NOT_GRADED, logs, text
+from harness.cli.options import config_option, read_config
 from harness.config import RunConfig, TrustHost, load_config
-from harness.errors import BuildFailed, ConfigError, ContextError, EngineError
+from harness.errors import BuildFailed, ContextError, EngineError
 from harness.specs import find_image, image_requests
 from harness.task.model import Task
 from harness.wiring import load, make_images, open_engine
-
-config_option = click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
 
 
 @click.command()
@@ -24,10 +23,7 @@ config_option = click.option("--config", "config_path", type=click.Path(path_typ
 def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     """Build the images of the tasks at PATHS. One that is unchanged is found, not built."""
     logs.configure()
-    config = load_config(config_path)
-    config = config.model_copy(update={"paths": list(paths) or config.paths})
-    if not config.paths:
-        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
+    config = read_config(config_path, paths=paths)
     loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)

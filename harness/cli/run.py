@@ -13,12 +13,12 @@ import click
 
 from harness.agents.registry import make_agent
 from harness.cli import BAD_USE, NOT_GRADED, logs
-from harness.cli.options import json_option
+from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.cli.report import print_document, print_summary
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
-from harness.config import AgentConfig, RunConfig, load_config
-from harness.errors import ConfigError, EngineError
+from harness.config import AgentConfig, RunConfig
+from harness.errors import EngineError
 from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, new_run_id, summarise
 from harness.run import Execution
@@ -32,10 +32,8 @@ from harness.wiring import load, open_workshop, plan_attempts
 @click.option("--agent", help="oracle (the default), nop, or scripted:FILE.")
 @click.option("-n", "--attempts", type=click.IntRange(1), help="Attempts of each task. [default: 1]")
 @click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="A configuration file.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path, file_okay=False), help="Where runs are kept. [default: runs]"
-)
+@config_option
+@runs_dir_option
 @json_option
 def run(
     paths: tuple[Path, ...],
@@ -51,12 +49,10 @@ def run(
     Exit status: 0 when every attempt was graded, 1 when one was not, 2 for bad use, 128 + n when signal n stopped it.
     """
     logs.configure()
-    config = load_config(config_path)
+    config = read_config(config_path, paths=paths, runs_dir=runs_dir)
     overrides: dict[str, object] = {
-        "paths": list(paths) or config.paths,
         "agent": AgentConfig(name=agent) if agent else config.agent,
         "concurrency": concurrency or config.concurrency,
-        "runs_dir": (runs_dir or config.runs_dir).absolute(),
     }
     if attempts is not None:
         overrides |= {"n": attempts, "benchmarks": {}}
@@ -65,9 +61,7 @@ def run(
 
 def execute(config: RunConfig, *, as_json: bool) -> int:
     """Run what the configuration says; the exit status."""
-    if not config.paths:
-        raise ConfigError("no task was named. Give the path of a task, or set paths in the configuration file")
-    agent = make_agent(config.agent.name)
+    agent = make_agent(config.agent.name, config.agent.options)
     loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)

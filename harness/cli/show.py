@@ -11,21 +11,22 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.cli import text
-from harness.cli.options import json_option, runs_dir_option
+from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.record import AttemptRecord, summarise
 from harness.store.sql import SqlStore
 
 
 @click.command()
 @click.argument("attempt")
+@config_option
 @runs_dir_option
 @json_option
-def show(attempt: str, runs_dir: Path, as_json: bool) -> None:
+def show(attempt: str, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> None:
     """Show ATTEMPT: its ending, reward, components, phases and files.
 
     ATTEMPT is an attempt's id, or the beginning of it.
     """
-    with SqlStore(runs_dir, create=False) as store:
+    with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
         record = store.attempt(attempt)
     if as_json:
         click.echo(record.model_dump_json(indent=2))
@@ -91,12 +92,13 @@ def _files(console: Console, record: AttemptRecord) -> None:
 
 @click.command()
 @click.argument("run", required=False)
+@config_option
 @runs_dir_option
 @json_option
-def runs(run: str | None, runs_dir: Path, as_json: bool) -> None:
+def runs(run: str | None, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> None:
     """List the runs, newest first; with RUN, the attempts of that run."""
     console = text.console()
-    with SqlStore(runs_dir, create=False) as store:
+    with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
         if run is None:
             _list_runs(console, store, as_json=as_json)
             return

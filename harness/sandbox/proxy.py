@@ -22,6 +22,8 @@ from harness.sandbox.egress import Dialer, HostDialer, refusal
 from harness.sandbox.exchange import GONE, BadRequest, Exchange, Target
 from harness.sandbox.tunnel import NotPermitted, check_greeting, tunnel
 
+_log = structlog.get_logger()
+
 MAX_CONNECTIONS = 64
 """Connections of one sandbox at a time. More wait: a sandbox can't use up the harness's own file descriptors."""
 
@@ -80,7 +82,7 @@ class Proxy:
             try:
                 client = await listener.accept()
             except OSError as error:  # no file descriptors left, most likely
-                structlog.get_logger().warning("proxy_accept_failed", error=str(error), **self.labels)
+                _log.warning("proxy_accept_failed", error=str(error), **self.labels)
                 limit.release_on_behalf_of(borrower)
                 await anyio.sleep(ACCEPT_PAUSE_S)
                 continue
@@ -93,7 +95,7 @@ class Proxy:
         except GONE:
             pass  # one side went away; there is no one to tell
         except Exception:  # noqa: BLE001 - the boundary of a request: a fault of ours must not end the sandbox that is served
-            structlog.get_logger().exception("proxy_connection_failed", **self.labels)
+            _log.exception("proxy_connection_failed", **self.labels)
         finally:
             limit.release_on_behalf_of(borrower)
 
@@ -165,9 +167,7 @@ class Proxy:
         self.denied[denial] += 1
         if self.denied.total() <= MAX_LOGGED:
             where = {"host": str(target.host), "port": target.port}
-            structlog.get_logger().warning(
-                "network_denied", denial=denial.value, reason=reason[:200], **where, **self.labels
-            )
+            _log.warning("network_denied", denial=denial.value, reason=reason[:200], **where, **self.labels)
 
 
 async def listen(address: IPv4Address) -> SocketListener:
@@ -195,6 +195,6 @@ async def open_proxy(
         tasks.cancel_scope.cancel()
     if proxy.denied:
         counts = {f"denied_{denial.value}": count for denial, count in proxy.denied.items()}
-        structlog.get_logger().info("network_denials", allowed=proxy.allowed, **counts, **labels)
+        _log.info("network_denials", allowed=proxy.allowed, **counts, **labels)
     if failure is not None:
         raise failure

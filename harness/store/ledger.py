@@ -11,8 +11,8 @@ from functools import partial
 from typing import Protocol
 
 import anyio
-import anyio.to_thread
 
+from harness import concurrency
 from harness.errors import SlotTaken
 from harness.record import AttemptRecord
 
@@ -33,7 +33,7 @@ class Writer(Protocol):
 
 async def in_thread(call: Callable[[], None]) -> None:
     """The `Offload` of production."""
-    await anyio.to_thread.run_sync(call)
+    await concurrency.in_thread(call)
 
 
 async def in_place(call: Callable[[], None]) -> None:

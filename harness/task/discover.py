@@ -8,9 +8,10 @@ from pathlib import Path
 
 from harness.errors import Problem, TaskError, UsageError
 from harness.task.benchmark import Benchmark, Split, load_benchmark, matches
+from harness.task.image import ContextLimits
 from harness.task.load import load_task
 from harness.task.model import Task
-from harness.task.reading import FILE_NAME, ContextLimits
+from harness.task.reading import FILE_NAME
 from harness.task.root import BENCHMARK_FILE, find_root
 
 MAX_DEPTH = 4

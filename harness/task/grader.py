@@ -11,6 +11,7 @@ from harness.task.image import ImageRef, ImageSource
 from harness.task.integrity import refuse_service
 from harness.task.model import CollectCommand, Environment, GraderOptions, RewardSpec
 from harness.task.network import resolve_network
+from harness.task.places import RESULTS
 from harness.task.reading import Reading
 from harness.task.variables import resolve_variables
 
@@ -91,7 +92,7 @@ def _require_script(reading: Reading, folders: list[Path]) -> None:
     script = next((folder / "test.sh" for folder in folders if (folder / "test.sh").is_file()), None)
     if script is None:
         where = reading.name_of(folders[0] / "test.sh")
-        remedy = "Write it: it runs after the agent and writes the reward to /logs/verifier/reward.txt"
+        remedy = f"Write it: it runs after the agent and writes the reward to {RESULTS}/reward.txt"
         reading.findings.problem_at(where, "this file is missing", remedy)
 
 

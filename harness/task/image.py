@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.outcome import Record
 
+BASE_IMAGE = "harness/base:bookworm"
+"""The project's own image that tasks can start from."""
+TOOLBOX_IMAGE = "harness/toolbox:bookworm"
+"""The project's own image with the static tools of graders, and with what sets a sandbox's firewall."""
+
 MAX_CONTEXT_FILES = 4_096
 MAX_CONTEXT_BYTES = 3 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """How many files and links a build context may hold, and how many bytes, after ``.dockerignore``."""
+
+    max_files: int = MAX_CONTEXT_FILES
+    max_bytes: int = MAX_CONTEXT_BYTES
 
 
 class DockerfileBuild(Record):
@@ -31,6 +45,10 @@ class DockerfileBuild(Record):
     max_bytes: int = MAX_CONTEXT_BYTES
     timeout_s: float = 600.0
 
+    @property
+    def limits(self) -> ContextLimits:
+        return ContextLimits(self.max_files, self.max_bytes)
+
 
 class ImageRef(Record):
     """An image that exists already, here or in a registry: ``name``, ``name:tag`` or ``name@sha256:…``."""
@@ -40,6 +58,17 @@ class ImageRef(Record):
 
 
 ImageSource = DockerfileBuild | ImageRef
+
+
+def with_tag(ref: str) -> str:
+    """The reference as engines read it: ``:latest`` where it has neither tag nor digest. A port's colon is no tag's."""
+    return ref if "@" in ref or ":" in ref.rpartition("/")[2] else f"{ref}:latest"
+
+
+def split_tag(ref: str) -> tuple[str, str]:
+    """Name and tag of a reference without a digest: ``host:5000/name`` is ``host:5000/name`` and ``latest``."""
+    name, _, tag = with_tag(ref).rpartition(":")
+    return name, tag
 
 
 class ResolvedImage(Record):

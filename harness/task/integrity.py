@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from harness.outcome import Integrity
 from harness.task.harbor import ArtifactTable, TaskFile, VerifierMode, VerifierTable
 from harness.task.model import Artifact
+from harness.task.places import ARTIFACTS, RESULTS, SOLUTION, TESTS
 from harness.task.reading import Reading
 from harness.toml import shown
 
-PUBLISHED = "/logs/artifacts"
-"""Where agents of Harbor's tasks publish files: always kept, and handed to a separate verifier."""
-_GRADERS_OWN = ("/tests", "/solution", "/logs/verifier", "/proc", "/sys", "/dev")
+_GRADERS_OWN = (TESTS, SOLUTION, RESULTS, "/proc", "/sys", "/dev")
 """What the agent's side may never bring into a grader's sandbox."""
 _TIERS = {VerifierMode.SHARED: Integrity.LIVE, VerifierMode.SEPARATE: Integrity.PRISTINE}
 
@@ -80,7 +79,7 @@ def refuse_service(reading: Reading, service: str | None, place: str) -> None:
 def graded_artifacts(reading: Reading, file: TaskFile, tiers: frozenset[Integrity]) -> tuple[str, ...] | None:
     """The paths that a pristine grader gets; None: the image's working directory.
 
-    Our own list decides. A task of Harbor's that asks for a separate verifier hands over its kept artifacts and `PUBLISHED`.
+    Our own list decides. A task of Harbor's that asks for a separate verifier hands over its kept artifacts and `ARTIFACTS`.
     """
     own = reading.own
     if own is not None and own.artifacts is not None:
@@ -101,7 +100,7 @@ def graded_artifacts(reading: Reading, file: TaskFile, tiers: frozenset[Integrit
     asked = any(table.environment_mode is VerifierMode.SEPARATE or table.environment is not None for table in separate)
     if asked and (own is None or sources):
         _refuse_graders_own(reading, sources)
-        return tuple(dict.fromkeys([PUBLISHED, *(path for _, path in sources)]))
+        return tuple(dict.fromkeys([ARTIFACTS, *(path for _, path in sources)]))
     if file.environment.workdir == "/":
         what = 'is "/", which is what a pristine grading would replace'
         reading.findings.problem("environment.workdir", what, "List what is graded in harness.artifacts")

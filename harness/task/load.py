@@ -11,9 +11,10 @@ from harness.errors import TaskError
 from harness.task.benchmark import read_benchmark
 from harness.task.environment import resolve_environment, resolve_image
 from harness.task.harbor import SCHEMA_VERSION, PackageTable, TaskFile
+from harness.task.image import ContextLimits
 from harness.task.integrity import graded_artifacts, task_integrity
 from harness.task.model import Repository, Step, StepReward, Task
-from harness.task.reading import FILE_NAME, ContextLimits, Reading
+from harness.task.reading import FILE_NAME, Reading
 from harness.task.root import BENCHMARK_FILE, find_root
 from harness.task.steps import Whole, resolve_steps
 from harness.task.survey import survey

@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import field_validator
+
 from harness.outcome import Integrity, Record
 from harness.task.image import ImageSource
 
@@ -56,6 +58,12 @@ class Security(Record):
 
     capabilities: tuple[str, ...] = ()
     allow_setuid: bool = False
+
+    @field_validator("capabilities")
+    @classmethod
+    def _in_one_spelling(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """``cap_net_raw`` is ``NET_RAW``: what is dropped, given and refused is compared by name."""
+        return tuple(name.upper().removeprefix("CAP_") for name in names)
 
 
 class Healthcheck(Record):

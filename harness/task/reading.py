@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.task.harbor import OwnTable
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
+from harness.task.image import ContextLimits
 from harness.toml import Findings
 
 FILE_NAME = "task.toml"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextLimits:
-    """Limits of build contexts, for tasks that set none of their own."""
-
-    max_files: int = MAX_CONTEXT_FILES
-    max_bytes: int = MAX_CONTEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

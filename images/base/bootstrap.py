@@ -9,12 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
+from harness.concurrency import shielded
 from harness.errors import ImageUnavailable, UnsupportedError
 from harness.images.base.recipe import START, Recipe
 
@@ -70,16 +72,15 @@ async def root_filesystem(
     """
     with tempfile.TemporaryDirectory(prefix="harness-base-") as name, tempfile.TemporaryFile() as log:
         folder = Path(name)
-        folder.chmod(
-            0o755
-        )  # without root, mmdebstrap reads it as another user: that's why the files are copied here, too
+        # Without root, mmdebstrap reads it as another user: that's why the files are copied here, too.
+        folder.chmod(0o755)
         for file, content in recipe.files(certificates):
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)
         # A session of its own, so that it can be stopped with everything that it started.
         command = recipe.mmdebstrap(folder)
-        with anyio.CancelScope(shield=True):  # a cancellation in here would kill it before it can clean up
-            process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        start = partial(anyio.open_process, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        process = await shielded(start, command)  # a cancellation in here would kill it before it can clean up
         try:
             assert process.stdout is not None
             first = b""

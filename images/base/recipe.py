@@ -7,31 +7,20 @@ Debian's slim image is configured differently from a bootstrapped one, the files
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.images.trust import certificates_digest
+from harness.images.archive import tar_files
+from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
+from harness.task.image import BASE_IMAGE, TOOLBOX_IMAGE
 
 SUITE = "bookworm"
 START = f"debian:{SUITE}-slim"
 """What both Dockerfiles start from."""
 
 BASE_LABEL = "harness.base"
-CERTIFICATES_LABEL = "harness.ca"
-
-BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-BUNDLE_VARIABLES = (
-    "PIP_CERT",
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-)
-"""Programs that bring certificates of their own find the image's through these."""
+"""On each of these images: the digest of the recipe that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +54,7 @@ class Recipe:
         digest = hashlib.sha256(repr((self._files, self.instructions, self.bootstrap)).encode()).hexdigest()
         labels = {BASE_LABEL: digest}
         if self.takes_certificates:
-            labels[CERTIFICATES_LABEL] = certificates_digest(certificates)
+            labels[TRUST_LABEL] = certificates_digest(certificates)
         return labels
 
     def environment(self, certificates: Sequence[bytes]) -> tuple[str, ...]:
@@ -89,13 +78,7 @@ class Recipe:
 
     def context(self, certificates: Sequence[bytes]) -> bytes:
         """The files as a build context, a tar archive."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name, content in self.files(certificates):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        return buffer.getvalue()
+        return b"".join(tar_files(dict(self.files(certificates))))
 
     def changes(self, certificates: Sequence[bytes]) -> tuple[str, ...]:
         """Dockerfile instructions for an image that is imported from a root file system."""
@@ -111,7 +94,7 @@ class Recipe:
 _HERE = Path(__file__).resolve().parent
 
 BASE = Recipe(
-    tag=f"harness/base:{SUITE}",
+    tag=BASE_IMAGE,
     folder=_HERE / SUITE,
     instructions=("ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 'CMD ["bash"]'),
     bootstrap=(
@@ -126,7 +109,7 @@ BASE = Recipe(
 """What tasks start from: Debian with bash, git, curl, python3 with pip and venv, CA certificates, procps."""
 
 TOOLBOX = Recipe(
-    tag=f"harness/toolbox:{SUITE}",
+    tag=TOOLBOX_IMAGE,
     folder=_HERE / "toolbox",
     instructions=("ENV PATH=/usr/sbin:/usr/bin:/toolbox/bin", 'CMD ["sh"]'),
     bootstrap=(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,30 @@ def test_bad_use_is_one_message_and_status_2(arguments: list[str], message: str)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_engine_behind_tls_is_refused_before_it_is_asked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2376")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    done = harness("gc")
+    assert done.returncode == 2
+    assert "DOCKER_TLS_VERIFY" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["show", "abc"], ["runs"]])
+@pytest.mark.parametrize("way", ["file", "variable", "option"])
+def test_every_command_finds_the_runs_folder_in_the_same_ways(
+    arguments: list[str], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARNESS_RUNS_DIR", raising=False)
+    match way:
+        case "file":
+            (tmp_path / "harness.toml").write_text('runs_dir = "elsewhere"\n')
+        case "variable":
+            monkeypatch.setenv("HARNESS_RUNS_DIR", "elsewhere")
+        case _:
+            arguments = [*arguments, "--runs-dir", "elsewhere"]
+    done = harness(*arguments)
+    assert done.returncode == 2
+    assert f"{tmp_path / 'elsewhere'} holds no runs" in done.stderr

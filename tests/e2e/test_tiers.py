@@ -136,7 +136,7 @@ def test_restarted_grading_has_the_same_files_and_none_of_the_processes(bench: B
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_restarted_grading_isnt_raised_by_these_attacks(bench: Bench, attack: str):
     row = bench.attempt(bench.task("restarted", SOLVED), *ATTACKS[attack])
-    assert row["reward"] in (0.0, None)
+    assert row["reward"] == 0.0
 
 
 def test_restarted_grading_runs_a_shell_script_with_the_toolboxs_own_shell(bench: Bench):
@@ -179,7 +179,32 @@ def test_live_grading_sees_running_processes_and_lists_its_holes(bench: Bench):
 def test_a_grader_without_a_valid_result_has_failed(bench: Bench, tier: str, test: str, said: str):
     row = bench.attempt(bench.task(tier, test), "true")
     assert (row["ending"], row["reward"], row["grading"]) == ("ERROR", None, "failed")
+    assert row["attribution"] == "grader"
     assert said in row["detail"]
+
+
+SOURCES = """#!/bin/bash
+. /app/settings
+echo 0 > /logs/verifier/reward.txt
+"""
+BREAKERS = {
+    "ends the script": "echo 'exit 3' > /app/settings",
+    "hangs": "echo 'sleep 987' > /app/settings",
+    "writes junk": "echo 'echo nan > /logs/verifier/reward.txt; exit 0' > /app/settings",
+    "removes the result": "echo 'exec rm -rf /logs/verifier' > /app/settings",
+}
+
+
+@pytest.mark.parametrize("tier", ["pristine", "restarted", "live"])
+@pytest.mark.parametrize("breaker", BREAKERS)
+def test_who_breaks_the_grader_gets_a_zero(bench: Bench, tier: str, breaker: str):
+    task = bench.task(tier, SOURCES)
+    (task / "task.toml").write_text((task / "task.toml").read_text().replace("30.0", "1.5"))
+    (task / "environment" / "Dockerfile").write_text(DOCKERFILE + "RUN touch /app/settings\n")
+    row = bench.attempt(task, BREAKERS[breaker])
+    assert (row["ending"], row["reward"], row["attribution"]) == ("ERROR", 0.0, "policy")
+    assert [run["subject"] for run in row["grade"]["runs"]] == ["attempt", "regrade", "control"]
+    assert [run["status"] for run in row["grade"]["runs"]] == ["failed", "failed", "graded"]
 
 
 @pytest.mark.parametrize("tier", ["pristine", "live"])

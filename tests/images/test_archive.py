@@ -10,14 +10,14 @@ import pytest
 from harness.errors import ContextError
 from harness.images.archive import DigestCache, digest_files, read_unchanged, stream_context
 from harness.images.context import Context, scan_context
-from harness.images.limits import Limits
+from harness.task.image import ContextLimits
 from tests.images.test_context import tree
 
 SIZE = 3 * 1024 * 1024 + 17
 
 
 def scan(dockerfile: Path) -> Context:
-    return scan_context(dockerfile, root=None, limits=Limits())
+    return scan_context(dockerfile, root=None, limits=ContextLimits())
 
 
 async def archive(context: Context, dockerfile: bytes = b"FROM x\n") -> bytes:

@@ -13,8 +13,7 @@ from harness.errors import ContextError
 from harness.images.archive import DigestCache, digest_files
 from harness.images.context import Context, Kind, scan_context
 from harness.images.identity import context_digest
-from harness.images.limits import Limits
-from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES
+from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES, ContextLimits
 
 DOCKERFILE = "FROM scratch\n"
 
@@ -30,7 +29,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def scan(dockerfile: Path, *, root: Path | None = None, max_files: int = 4096, max_bytes: int = 3 * 1024**3) -> Context:
-    return scan_context(dockerfile, root=root, limits=Limits(max_files, max_bytes))
+    return scan_context(dockerfile, root=root, limits=ContextLimits(max_files, max_bytes))
 
 
 def paths(context: Context) -> list[str]:
@@ -44,7 +43,11 @@ def problems(dockerfile: Path, *, root: Path | None = None, max_files: int = 409
 
 
 def test_the_default_limits_are_4096_files_and_3_gib() -> None:
-    assert Limits() == Limits(max_files=4096, max_bytes=3_221_225_472) == Limits(MAX_CONTEXT_FILES, MAX_CONTEXT_BYTES)
+    assert (
+        ContextLimits()
+        == ContextLimits(max_files=4096, max_bytes=3_221_225_472)
+        == ContextLimits(MAX_CONTEXT_FILES, MAX_CONTEXT_BYTES)
+    )
 
 
 def test_4096_files_pass_and_one_more_fails(tmp_path: Path) -> None:

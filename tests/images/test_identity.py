@@ -11,7 +11,7 @@ import pytest
 from harness.images.archive import DigestCache, digest_files
 from harness.images.context import scan_context
 from harness.images.identity import Recipe, context_digest, tag_of
-from harness.images.limits import Limits
+from harness.task.image import ContextLimits
 from tests.images.test_context import tree
 
 RECIPE = Recipe(
@@ -26,7 +26,7 @@ RECIPE = Recipe(
 
 
 def digest(dockerfile: Path) -> str:
-    context = scan_context(dockerfile, root=None, limits=Limits())
+    context = scan_context(dockerfile, root=None, limits=ContextLimits())
     return context_digest(context, digest_files(context, DigestCache()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.outcome import Integrity
-from harness.task.image import DockerfileBuild, ImageRef
+from harness.task.image import ContextLimits, DockerfileBuild, ImageRef
 from harness.task.load import load_task
 from harness.task.model import (
     Artifact,
@@ -24,7 +24,6 @@ from harness.task.model import (
     Security,
     StepReward,
 )
-from harness.task.reading import ContextLimits
 
 from .conftest import Files, MakeTask
 

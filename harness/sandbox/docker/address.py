@@ -41,19 +41,21 @@ def parse_address(value: str) -> EngineAddress:
         try:
             return TcpAddress(parts.hostname, parts.port or 2375)
         except ValueError as error:
-            raise UnsupportedError(f"DOCKER_HOST={value!r}: {error}. Use tcp://HOST:PORT") from error
+            raise UnsupportedError(
+                f"DOCKER_HOST or [engine] host is {value!r}: {error}. Use tcp://HOST:PORT"
+            ) from error
     raise UnsupportedError(
-        f"DOCKER_HOST={value!r} can't be used: only unix://PATH and tcp://HOST:PORT (without TLS) are. "
+        f"DOCKER_HOST or [engine] host is {value!r}: only unix://PATH and tcp://HOST:PORT (without TLS) can be used. "
         "Forward the engine's socket (ssh -L) and name the forwarded one"
     )
 
 
-def address_from_environment(environment: Mapping[str, str] = os.environ) -> EngineAddress:
-    """What ``DOCKER_HOST`` names; Docker's own socket where it is unset. Raises UnsupportedError."""
-    host = environment.get("DOCKER_HOST", "")
-    if not host:
+def address_from_environment(environment: Mapping[str, str] = os.environ, *, host: str | None = None) -> EngineAddress:
+    """What ``host`` names, else ``DOCKER_HOST``, else Docker's own socket. Raises UnsupportedError."""
+    named = host or environment.get("DOCKER_HOST", "")
+    if not named:
         return UnixAddress(DEFAULT_SOCKET)
-    address = parse_address(host)
+    address = parse_address(named)
     if isinstance(address, TcpAddress) and environment.get("DOCKER_TLS_VERIFY"):
         raise UnsupportedError(
             "DOCKER_TLS_VERIFY is set: an engine behind TLS can't be used. Forward its socket (ssh -L) and name the forwarded one"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
+import structlog
 
 from harness.errors import EngineError, SandboxGone
 from harness.sandbox.docker.client import ApiError, EngineClient
@@ -14,6 +15,9 @@ from harness.sandbox.docker.json import Json, member, number, text
 
 START_EXEC_S = 30.0
 """For the engine to answer that a command is being started."""
+REMOVE_S = 60.0
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,14 @@ class Container:
 
     def _gone(self, error: ApiError) -> SandboxGone:
         return SandboxGone(f"the sandbox {self.short_id} is gone: {error}")
+
+
+async def remove_container(client: EngineClient, name: str) -> None:
+    """Remove a container with its anonymous volumes, running or not, even when cancelled. What fails is left to the next sweep."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await client.call("DELETE", f"/containers/{name}", params={"force": "1", "v": "1"}, timeout_s=REMOVE_S)
+        except EngineError as error:
+            never_made_or_going = isinstance(error, ApiError) and error.status in (404, 409)
+            if not never_made_or_going:
+                _log.warning("container_not_removed", container=name, error=str(error))

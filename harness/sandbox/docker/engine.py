@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import structlog
 
-from harness.errors import EngineError, StartFailed
+from harness.concurrency import shielded
+from harness.errors import StartFailed
 from harness.ports import EngineInfo, Reaped, SandboxSpec
 from harness.sandbox.docker import first, owner
 from harness.sandbox.docker.address import EngineAddress
 from harness.sandbox.docker.ceiling import nofile_ceiling
 from harness.sandbox.docker.client import ApiError, EngineClient
-from harness.sandbox.docker.container import Container
+from harness.sandbox.docker.container import Container, remove_container
 from harness.sandbox.docker.images import DockerImages
 from harness.sandbox.docker.json import Json, number, text, texts
 from harness.sandbox.docker.network import DockerNetworking
@@ -31,9 +31,6 @@ from harness.sandbox.docker.toolbox import Toolbox
 
 STARTS_AT_ONCE = 6
 CREATE_S = 60.0
-REMOVE_S = 60.0
-
-log = structlog.get_logger()
 
 
 class DockerEngine(DockerImages):
@@ -102,7 +99,7 @@ class DockerEngine(DockerImages):
                     await sandbox.start()
                 yield sandbox
             finally:
-                await self._remove(name)
+                await remove_container(self.client, name)
 
     async def _create(
         self, name: str, spec: SandboxSpec, labels: Mapping[str, str], attachment: Attachment
@@ -118,18 +115,15 @@ class DockerEngine(DockerImages):
         settings = Settings(
             spec=spec,
             labels=labels,
-            network=attachment.config,
+            network=attachment,
             cpus=cpus,
             nofile=nofile,
             toolbox=await self._toolbox.volume() if spec.toolbox else None,
             disk_bytes=limits.disk_bytes if self._limits_disk else None,
         )
-        answer: Json = None
-        disk_enforced = False
         try:
             # The engine goes on creating when its caller leaves: an id that nobody waits for would stay.
-            with anyio.CancelScope(shield=True):
-                answer, disk_enforced = await self._post_create(name, settings)
+            answer, disk_enforced = await shielded(self._post_create, name, settings)
         except ApiError as error:
             raise StartFailed(f"a sandbox of {spec.image.ref} can't be created: {error}") from error
         if limits.disk_bytes is not None and not disk_enforced:
@@ -142,7 +136,7 @@ class DockerEngine(DockerImages):
             env={**spec.image.env, **spec.env},
             shell=first.shell(spec.toolbox),
         )
-        return DockerSandbox(container, attachment, (*warnings, *texts(answer, "Warnings")), disk_enforced)
+        return DockerSandbox(container, (*warnings, *texts(answer, "Warnings")), disk_enforced)
 
     def _nofile_ceiling(self) -> int:
         if self._nofile is None:
@@ -165,16 +159,3 @@ class DockerEngine(DockerImages):
             self._limits_disk = False
             return answer, False
         return answer, settings.disk_bytes is not None
-
-    async def _remove(self, name: str) -> None:
-        """Remove the container with its anonymous volumes. What fails is left to the next sweep, and said."""
-        with anyio.CancelScope(shield=True):
-            try:
-                await self.client.call(
-                    "DELETE", f"/containers/{name}", params={"force": "1", "v": "1"}, timeout_s=REMOVE_S
-                )
-            except ApiError as error:
-                if error.status not in (404, 409):
-                    log.warning("sandbox_not_removed", sandbox=name, error=str(error))
-            except EngineError as error:
-                log.warning("sandbox_not_removed", sandbox=name, error=str(error))

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import anyio
 
+from harness.concurrency import shielded
 from harness.errors import EngineError, SandboxGone
 from harness.ports import Command, ExecResult, OutputSink
 from harness.sandbox.docker.container import Container
@@ -97,9 +98,7 @@ class Execution:
             stdin=command.stdin is not None,
         )
         # A cancellation in between would leave a command running that nobody could end.
-        with anyio.CancelScope(shield=True):
-            self._connection = await container.start_exec(self._exec_id)
-        assert self._connection is not None
+        self._connection = await shielded(container.start_exec, self._exec_id)
         return self._connection
 
     async def _converse(self, connection: Hijacked) -> None:

@@ -10,6 +10,7 @@ from harness.ports import BuildRequest, EngineImage
 from harness.sandbox.docker.build import build
 from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.json import Json, mapping, text, texts
+from harness.task.image import split_tag, with_tag
 
 
 class DockerImages:
@@ -30,8 +31,7 @@ class DockerImages:
     async def pull_image(self, ref: str, *, platform: str | None = None) -> EngineImage:
         """Raises ImageUnavailable with the registry's reason."""
         # A name without tag or digest would pull every tag that the repository has.
-        tagged = "@" in ref or ":" in ref.rpartition("/")[2]
-        params = {"fromImage": ref if tagged else f"{ref}:latest", **({"platform": platform} if platform else {})}
+        params = {"fromImage": with_tag(ref), **({"platform": platform} if platform else {})}
         try:
             async with self.client.open("POST", "/images/create", params=params) as answer:
                 async for event in answer.objects():
@@ -50,7 +50,7 @@ class DockerImages:
         self, archive: AsyncIterable[bytes], tag: str, *, changes: Sequence[str] = ()
     ) -> EngineImage:
         """An image of one layer from a root file system. What ``archive`` raises is passed on."""
-        name, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
+        name, version = split_tag(tag)
         params = [("fromSrc", "-"), ("repo", name), ("tag", version), *(("changes", change) for change in changes)]
         async with self.client.open("POST", "/images/create", params=params, content=archive) as answer:
             async for event in answer.objects():
@@ -60,7 +60,7 @@ class DockerImages:
 
     async def tag_image(self, ref: str, tag: str) -> None:
         """Raises ImageUnavailable when the engine doesn't have ``ref``."""
-        name, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
+        name, version = split_tag(tag)
         try:
             await self.client.call(
                 "POST", f"/images/{quote(ref, safe='/:@')}/tag", params={"repo": name, "tag": version}

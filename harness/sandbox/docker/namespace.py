@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 import anyio
-import structlog
 
-from harness.errors import EngineError, StartFailed, UnsupportedError
-from harness.sandbox.docker.client import ApiError, EngineClient
+from harness.errors import StartFailed, UnsupportedError
+from harness.sandbox.docker.client import EngineClient
+from harness.sandbox.docker.container import remove_container
 from harness.sandbox.docker.firewall import HostPort, Ruleset
 from harness.sandbox.docker.json import Json, member, number, text
 from harness.sandbox.docker.owner import LEASE, ROLE
 
 START_S = 60.0
-REMOVE_S = 60.0
 LEASE_SLACK_S = 60
 """The namespace outlives its sandbox's lease by this."""
 
@@ -84,7 +83,7 @@ async def hold(
         await _wait_until_closed(client, name)
         yield _namespace(await client.call("GET", f"/containers/{name}/json"), network)
     finally:
-        await _remove(client, name)
+        await remove_container(client, name)
 
 
 def _body(
@@ -144,15 +143,3 @@ def _namespace(inspected: Json, network: str) -> Namespace:
     if len(endpoints) != 1 or text(endpoints[0], "NetworkID") != network:
         raise StartFailed("a sandbox's namespace isn't on the one network that it was made for")
     return Namespace(container=text(inspected, "Id"), address=IPv4Address(text(endpoints[0], "IPAddress")))
-
-
-async def _remove(client: EngineClient, name: str) -> None:
-    """What fails is left to the next sweep, and said."""
-    with anyio.CancelScope(shield=True):
-        try:
-            await client.call("DELETE", f"/containers/{name}", params={"force": "1", "v": "1"}, timeout_s=REMOVE_S)
-        except ApiError as error:
-            if error.status not in (404, 409):  # never made, or going
-                structlog.get_logger().warning("network_not_removed", container=name, error=str(error))
-        except EngineError as error:
-            structlog.get_logger().warning("network_not_removed", container=name, error=str(error))

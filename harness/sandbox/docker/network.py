@@ -26,10 +26,11 @@ from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.firewall import HostPort, Ruleset, Surroundings, closed, public
 from harness.sandbox.docker.json import text
 from harness.sandbox.docker.namespace import Namespace, hold
-from harness.sandbox.docker.networking import Attachment, NetworkConfig
+from harness.sandbox.docker.networking import Attachment
 from harness.sandbox.docker.owner import ATTEMPT, ROLE, RUN
 from harness.sandbox.egress import Dialer, host_addresses
 from harness.sandbox.proxy import listen, open_proxy
+from harness.task.image import TOOLBOX_IMAGE
 from harness.task.model import NetworkMode, Security
 
 RUNTIMES = frozenset({"runc", "crun", "youki", "nvidia", "io.containerd.runc.v2"})
@@ -53,7 +54,7 @@ class NetworkOptions:
     nameservers: the engine's; None: those of this host's resolv.conf, which the engine takes too.
     """
 
-    toolbox: str = "harness/toolbox:bookworm"
+    toolbox: str = TOOLBOX_IMAGE
     reachable: tuple[IPv4Network, ...] = ()
     nameservers: tuple[IPv4Address, ...] | None = None
 
@@ -76,30 +77,30 @@ class DockerNetworking:
         """Raises ConfigError for a wrong allow-list, UnsupportedError when the mode can't be enforced on this host, EngineError."""
         async with AsyncExitStack() as stack:
             try:
-                config = await stack.enter_async_context(self._config(spec, labels))
+                attachment = await stack.enter_async_context(self._attached(spec, labels))
             except ApiError as error:
                 if error.status != 404:
                     raise
                 # Another process removed the shared network as unused, just after it was found: it is made anew.
-                config = await stack.enter_async_context(self._config(spec, labels))
-            yield _Attached(config)
+                attachment = await stack.enter_async_context(self._attached(spec, labels))
+            yield attachment
 
     @asynccontextmanager
-    async def _config(self, spec: SandboxSpec, labels: Mapping[str, str]) -> AsyncGenerator[NetworkConfig]:
+    async def _attached(self, spec: SandboxSpec, labels: Mapping[str, str]) -> AsyncGenerator[Attachment]:
         match spec.network.mode:
             case NetworkMode.NO_NETWORK:
-                yield NetworkConfig(mode="none")
+                yield Attachment(mode="none")
             case NetworkMode.PUBLIC as mode:
                 _refuse_undoing(mode, spec.security)
                 bridge = await self._bridge(Bridge.OPEN, mode)
                 async with self._namespace(bridge, public(self._around(bridge)), (), labels) as namespace:
-                    yield NetworkConfig(mode=f"container:{namespace.container}")
+                    yield Attachment(mode=f"container:{namespace.container}")
             case NetworkMode.ALLOWLIST as mode:
                 allow = AllowList.parse(spec.network.allowed_hosts)
                 _refuse_undoing(mode, spec.security)
                 bridge = await self._bridge(Bridge.CLOSED, mode)
-                async with self._listed(bridge, allow, labels) as config:
-                    yield config
+                async with self._listed(bridge, allow, labels) as attachment:
+                    yield attachment
             case _:
                 assert_never(spec.network.mode)
 
@@ -109,7 +110,7 @@ class DockerNetworking:
     @asynccontextmanager
     async def _listed(
         self, bridge: BridgeNetwork, allow: AllowList, labels: Mapping[str, str]
-    ) -> AsyncGenerator[NetworkConfig]:
+    ) -> AsyncGenerator[Attachment]:
         try:
             listener = await listen(bridge.gateway)
         except OSError as error:
@@ -121,7 +122,7 @@ class DockerNetworking:
                 proxy.peer = namespace.address
                 env = dict.fromkeys(_PROXY_VARIABLES, f"http://{bridge.gateway}:{proxy.port}")
                 env |= {"no_proxy": _NO_PROXY, "NO_PROXY": _NO_PROXY, "NODE_USE_ENV_PROXY": "1"}
-                yield NetworkConfig(mode=f"container:{namespace.container}", env=env)
+                yield Attachment(mode=f"container:{namespace.container}", env=env)
 
     @asynccontextmanager
     async def _namespace(
@@ -168,16 +169,8 @@ class DockerNetworking:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Attached:
-    config: NetworkConfig
-
-    async def after_start(self, container_id: str) -> None:
-        """Nothing is left to do: the rules were there before the sandbox."""
-
-
 def _refuse_undoing(mode: NetworkMode, security: Security) -> None:
-    given = {name.upper().removeprefix("CAP_") for name in security.capabilities} & UNDOING
+    given = UNDOING.intersection(security.capabilities)
     if given:
         raise UnsupportedError(
             f"network mode {mode} can't be enforced on a sandbox with the capability {', '.join(sorted(given))}. "

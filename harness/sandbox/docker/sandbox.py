@@ -20,7 +20,6 @@ from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.execution import Execution
 from harness.sandbox.docker.frames import Frames
 from harness.sandbox.docker.json import items, number, text
-from harness.sandbox.docker.networking import Attachment
 from harness.sandbox.kept import Kept
 
 READY_S = 30.0
@@ -43,7 +42,6 @@ class DockerSandbox:
     """
 
     container: Container
-    attachment: Attachment
     warnings: tuple[str, ...] = ()
     disk_enforced: bool = False
 
@@ -64,7 +62,7 @@ class DockerSandbox:
         await self.container.kill()
 
     async def start(self) -> None:
-        """Start it, again or for the first time, and enforce its network. Raises StartFailed or SandboxGone."""
+        """Start it, again or for the first time. Raises StartFailed or SandboxGone."""
         container = self.container
         try:
             await _boot(container)
@@ -72,12 +70,6 @@ class DockerSandbox:
             if error.status == 404 and not await _exists(container):
                 raise SandboxGone(f"the sandbox {container.short_id} is gone: {error}") from error
             raise StartFailed(f"the sandbox {container.short_id} can't be started: {error}") from error
-        try:
-            await self.attachment.after_start(container.id)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await container.kill()
-            raise
 
     async def changes(self) -> tuple[str, ...]:
         try:

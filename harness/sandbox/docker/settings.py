@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.ports import TOOLBOX, SandboxSpec
 from harness.sandbox.docker import first
 from harness.sandbox.docker.json import Json
-from harness.sandbox.docker.networking import NetworkConfig
+from harness.sandbox.docker.networking import Attachment
 
 DROPPED_CAPABILITIES = ("MKNOD", "NET_RAW", "SETPCAP")
 """Of Docker's default set: what a sandbox doesn't get unless its task asks."""
@@ -25,7 +25,7 @@ class Settings:
 
     spec: SandboxSpec
     labels: Mapping[str, str]
-    network: NetworkConfig
+    network: Attachment
     cpus: float | None
     nofile: int
     toolbox: str | None
@@ -57,27 +57,13 @@ class Settings:
         if self.network.mode == "none":
             # The namespace is the same, empty one; without the engine's network hook a start takes half the time.
             body["NetworkDisabled"] = True
-        elif self.network.endpoint:
-            body["NetworkingConfig"] = {"EndpointsConfig": {self.network.mode: dict(self.network.endpoint)}}
         return body
 
     def _host_config(self) -> dict[str, Json]:
         limits = self.spec.resources
         security = self.spec.security
-        given = {capability.upper().removeprefix("CAP_") for capability in security.capabilities}
-        mounts: list[Json] = [dict(mount) for mount in self.network.mounts]
-        if self.toolbox:
-            mounts.append(
-                {
-                    "Type": "volume",
-                    "Source": self.toolbox,
-                    "Target": TOOLBOX,
-                    "ReadOnly": True,
-                    "VolumeOptions": {"NoCopy": True},
-                }
-            )
+        given = set(security.capabilities)
         config: dict[str, Json] = {
-            **self.network.host_config,
             "NetworkMode": self.network.mode,
             "Init": True,
             "LogConfig": {"Type": "none", "Config": {}},
@@ -93,8 +79,18 @@ class Settings:
             "CapAdd": sorted(given.difference(DROPPED_CAPABILITIES)),
             "SecurityOpt": [] if security.allow_setuid else ["no-new-privileges"],
             "Privileged": False,
-            "Mounts": mounts,
+            "Mounts": [_read_only(self.toolbox, TOOLBOX)] if self.toolbox else [],
         }
         if self.disk_bytes is not None:
             config["StorageOpt"] = {"size": str(self.disk_bytes)}
         return config
+
+
+def _read_only(volume: str, target: str) -> Json:
+    return {
+        "Type": "volume",
+        "Source": volume,
+        "Target": target,
+        "ReadOnly": True,
+        "VolumeOptions": {"NoCopy": True},
+    }

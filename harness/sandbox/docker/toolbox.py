@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
+from harness.concurrency import file_lock
 from harness.errors import EngineError, StartFailed
 from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.json import Json, text
+from harness.task.image import TOOLBOX_IMAGE
 
-IMAGE = "harness/toolbox:bookworm"
 LABEL = "harness.toolbox"
 FOLDER = "/toolbox"
 """Where the tools lie in the image."""
@@ -24,7 +23,7 @@ FOLDER = "/toolbox"
 class Toolbox:
     """Finds or makes the toolbox's volume, once per engine."""
 
-    def __init__(self, client: EngineClient, image: str = IMAGE) -> None:
+    def __init__(self, client: EngineClient, image: str = TOOLBOX_IMAGE) -> None:
         self._client = client
         self._image = image
         self._volume = ""
@@ -48,12 +47,9 @@ class Toolbox:
             raise
         name = f"harness-toolbox-{image.removeprefix('sha256:')[:16]}"
         # Two processes that fill at once could let a sandbox see a volume that is half full.
-        lock = await anyio.to_thread.run_sync(_acquire, name)
-        try:
+        async with file_lock(Path(tempfile.gettempdir()) / f"{name}.{os.getuid()}.lock"):
             with anyio.CancelScope(shield=True):
                 await self._fill_from(image, name)
-        finally:
-            os.close(lock)
         return name
 
     async def _fill_from(self, image: str, name: str) -> None:
@@ -70,11 +66,3 @@ class Toolbox:
         container = text(await self._client.call("POST", "/containers/create", body=body), "Id")
         with suppress(EngineError):  # an unused container of a known image does no harm, and the sweep knows its label
             await self._client.call("DELETE", f"/containers/{container}", params={"force": "1"})
-
-
-def _acquire(name: str) -> int:
-    """Take the lock of this name on this machine; closing the number that it gives releases it."""
-    path = Path(tempfile.gettempdir()) / f"{name}.{os.getuid()}.lock"
-    number = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(number, fcntl.LOCK_EX)
-    return number

@@ -13,8 +13,7 @@ import anyio.lowlevel
 from harness.errors import BuildFailed, ImageUnavailable
 from harness.ports import BuildRequest, EngineImage
 from harness.sandbox.fake.tree import Tree
-
-BASE = "harness/base:bookworm"
+from harness.task.image import BASE_IMAGE, with_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class FakeImage:
 
 
 class FakeImages:
-    """`ports.ImageEngine` in memory: one image exists, `BASE`; ``registry`` holds those that can be pulled, by reference."""
+    """`ports.ImageEngine` in memory: one image exists, `BASE_IMAGE`; ``registry`` holds those that can be pulled, by reference."""
 
     def __init__(self) -> None:
         self.images: dict[str, FakeImage] = {}
@@ -37,7 +36,7 @@ class FakeImages:
         for folder in ("/etc", "/root", "/tmp", "/usr/bin"):
             tree.folder(folder)
         tree.write("/etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
-        self.add(BASE, tree)
+        self.add(BASE_IMAGE, tree)
 
     def add(
         self,
@@ -70,7 +69,7 @@ class FakeImages:
         return image.image
 
     def _find(self, ref: str) -> FakeImage | None:
-        name = ref if ":" in ref.rpartition("/")[2] or "@" in ref else f"{ref}:latest"
+        name = with_tag(ref)
         for image in self.images.values():
             if ref == image.image.id or name in image.image.tags or name in image.image.repo_digests:
                 return image
@@ -126,6 +125,6 @@ class FakeImages:
         found = self._find(ref)
         if found is None:
             raise ImageUnavailable(f"{ref} isn't on the engine")
-        name = tag if ":" in tag.rpartition("/")[2] else f"{tag}:latest"
+        name = with_tag(tag)
         if name not in found.image.tags:
             self._store(replace(found, image=replace(found.image, tags=(*found.image.tags, name))))

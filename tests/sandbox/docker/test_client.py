@@ -179,4 +179,6 @@ def test_other_addresses_are_refused_with_a_remedy(value: str) -> None:
 def test_tls_is_refused_and_the_default_is_dockers_socket() -> None:
     with pytest.raises(UnsupportedError, match="DOCKER_TLS_VERIFY"):
         address_from_environment({"DOCKER_HOST": "tcp://host:2376", "DOCKER_TLS_VERIFY": "1"})
+    with pytest.raises(UnsupportedError, match="DOCKER_TLS_VERIFY"):
+        address_from_environment({"DOCKER_TLS_VERIFY": "1"}, host="tcp://host:2376")
     assert address_from_environment({}) == UnixAddress("/var/run/docker.sock")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -14,7 +13,7 @@ from harness.ports import Command, SandboxSpec
 from harness.sandbox.docker.client import EngineClient
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking
-from harness.sandbox.docker.networking import Attachment, NetworkConfig
+from harness.sandbox.docker.networking import Attachment
 from tests.sandbox.docker.reach import (
     ATTEMPT,
     LOOPBACK,
@@ -45,17 +44,10 @@ class Unguarded:
 
     @asynccontextmanager
     async def attach(self, spec: SandboxSpec, labels: Mapping[str, str]) -> AsyncGenerator[Attachment]:
-        yield Plain()
+        yield Attachment(mode="bridge")
 
     async def remove_unused(self, *, dry_run: bool) -> Sequence[str]:
         return ()
-
-
-@dataclass(frozen=True)
-class Plain:
-    config: NetworkConfig = NetworkConfig(mode="bridge")
-
-    async def after_start(self, container_id: str) -> None: ...
 
 
 async def test_where_nothing_is_enforced_the_probes_reach_the_host_and_a_neighbour() -> None:
