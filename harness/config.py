@@ -64,6 +64,8 @@ Reference = Annotated[str, AfterValidator(_reference)]
 
 
 def _path(value: Any) -> Path:
+    if isinstance(value, Path):
+        return value
     if not isinstance(value, str) or not value or "\0" in value:
         raise refuse(
             f"{shown(value)} is not a path", "Write a path as text, relative to this file's folder or absolute"
@@ -177,9 +179,10 @@ class RunConfig(Table):
         )
 
     def kept(self) -> Self:
-        """As it is put on record: without options of the agent that look like secrets, which whoever resumes gives again."""
+        """As it is put on record: paths that hold from anywhere, and no option of the agent that looks like a secret."""
         options = {name: value for name, value in self.agent.options.items() if not _SECRET.search(name)}
-        return self.model_copy(update={"agent": self.agent.model_copy(update={"options": options})})
+        agent = self.agent.model_copy(update={"options": options})
+        return self.model_copy(update={"agent": agent, "paths": [path.absolute() for path in self.paths]})
 
     def anchored(self, folder: Path) -> Self:
         """With relative paths taken from ``folder``."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.outcome import Record
+from harness.outcome import Ending, Record
+from harness.record import AttemptRecord
 from harness.task.model import Task, task_key
 
 
@@ -51,6 +52,25 @@ def plan_slots(tasks: Sequence[Task], attempts_for: Callable[[str], int]) -> tup
         PlannedSlot(benchmark=task.benchmark, task=task.name, task_digest=task.digest, index=index, path=task.path)
         for index, task in sorted(wanted, key=lambda pair: pair[0])
     )
+
+
+def outstanding(
+    slots: Sequence[PlannedSlot], records: Iterable[AttemptRecord], *, ungraded: bool
+) -> tuple[PlannedSlot, ...]:
+    """The slots that are to be run: without a verdict, or cancelled before they had one of their own.
+
+    ungraded: those whose attempt was aborted or has no grade, too. records: the verdicts that can be read; one that stands and can't
+    be read by this version is left alone.
+    """
+    by_id = {record.id: record for record in records}
+
+    def wanted(slot: PlannedSlot) -> bool:
+        if slot.attempt is None:
+            return True
+        record = by_id.get(slot.attempt)
+        return record is not None and (record.ending is Ending.CANCELLED or (ungraded and record.reward is None))
+
+    return tuple(filter(wanted, slots))
 
 
 @dataclass(frozen=True, slots=True)

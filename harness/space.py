@@ -13,7 +13,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class DiskReserve:
-    """The free space below which nothing starts, on the file system of ``folder``, which exists. 0 bytes: anything may."""
+    """The free space below which nothing starts, on the file system of ``folder``, be it there or not. 0 bytes: anything may."""
 
     folder: Path
     reserve_bytes: int
@@ -23,7 +23,7 @@ class DiskReserve:
         if self.reserve_bytes == 0:
             return
         try:
-            state = os.statvfs(self.folder)
+            state = os.statvfs(next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists()))
         except OSError as error:
             raise StartRefused(f"{self.folder}: {error.strerror}") from error
         free = state.f_bavail * state.f_frsize

@@ -15,6 +15,8 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "run": ("harness.cli.run:run", "Run tasks: image, sandbox, agent, grade."),
+    "resume": ("harness.cli.resume:resume", "Go on with a run: what lacks a verdict."),
+    "cancel": ("harness.cli.cancel:cancel", "Stop a run from another terminal."),
     "show": ("harness.cli.show:show", "Show one attempt: ending, reward, phases, files."),
     "runs": ("harness.cli.show:runs", "List runs, or the attempts of one."),
     "build": ("harness.cli.images:build", "Build the images of tasks, and say what they are."),

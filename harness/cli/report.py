@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from harness.cli import text
+from harness.errors import UsageError
 from harness.outcome import Record
 from harness.phases import Phase
 from harness.record import AttemptRecord, RunRecord, RunSummary
-from harness.task.discover import Loaded
 
 
 class RunDocument(Record):
@@ -26,9 +27,14 @@ class RunDocument(Record):
     """Tasks that can't run, one message each."""
 
 
-def print_document(record: RunRecord, summary: RunSummary, records: Sequence[AttemptRecord], loaded: Loaded) -> None:
+def print_document(
+    record: RunRecord,
+    summary: RunSummary,
+    records: Sequence[AttemptRecord],
+    failures: Sequence[tuple[Path, UsageError]],
+) -> None:
     """One JSON document on standard output."""
-    problems = tuple(str(failure) for _, failure in loaded.failures)
+    problems = tuple(str(failure) for _, failure in failures)
     document = RunDocument(run=record, summary=summary, attempts=tuple(records), problems=problems)
     click.echo(document.model_dump_json(indent=2))
 

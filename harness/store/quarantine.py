@@ -29,7 +29,8 @@ class Kind(StrEnum):
 class Damage:
     """A row that could not be read, and what became of it.
 
-    run: where it says it belongs. restored: its files were sound. moved: it is in quarantine.
+    run: where it says it belongs. restored: its files were sound. moved: it is in quarantine; else
+    it is where it was: it is intact, or the database can't be written.
     """
 
     kind: Kind
@@ -44,7 +45,7 @@ class Damage:
 
     def _fate(self) -> str:
         if not self.moved:
-            return "It stays where it is: the database can't be written now"
+            return "It stays where it is"
         if self.restored:
             file = RUN_FILE if self.kind is Kind.RUN else RESULT
             return f"It is in quarantine, and its {file} has taken its place"

@@ -32,7 +32,11 @@ class RunFile(Record):
 
 
 class Unreadable(Exception):
-    """A row's text isn't the record that was written."""
+    """A row holds no record that can be read. intact: it is as it was written, by a version that writes other records."""
+
+    def __init__(self, reason: str, *, intact: bool = False) -> None:
+        super().__init__(reason)
+        self.intact = intact
 
 
 def checksum(text: str) -> str:
@@ -49,7 +53,9 @@ def parse(kind: type[R], text: Any, expected: Any, **columns: str) -> R:
     try:
         record = kind.model_validate_json(text)
     except ValidationError as error:
-        raise Unreadable(error.errors(include_url=False)[0]["msg"]) from error
+        first = error.errors(include_url=False)[0]
+        reason = f"another version of harness wrote it ({'.'.join(map(str, first['loc']))}: {first['msg']})"
+        raise Unreadable(reason, intact=True) from error
     for name, value in columns.items():
         if getattr(record, name) != value:
             raise Unreadable(f"it is in the place of {name} {value}")

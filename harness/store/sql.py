@@ -120,7 +120,10 @@ class SqlStore:
             if not bad or last:
                 return records
             for row, error in bad:
-                damage = self._quarantine.move(kind, row.id, row.record, str(error))
+                if error.intact:
+                    damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
+                else:
+                    damage = self._quarantine.move(kind, row.id, row.record, str(error))
                 if damage is not None:
                     self._damage[kind, row.id] = damage
         raise AssertionError("unreachable")

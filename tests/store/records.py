@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.config import ImagesConfig, RunConfig
 from harness.outcome import Cause, Ending, Grade, GradingStatus, Integrity
 from harness.planning import PlannedSlot
 from harness.record import AttemptRecord, RunRecord
@@ -19,6 +20,7 @@ def a_run(folder: Path, identifier: str = RUN, attempts: int = 1) -> RunRecord:
         agent="nop",
         attempts=attempts,
         folder=folder / identifier,
+        config=RunConfig(paths=[Path("/tasks")], images=ImagesConfig(map={"a": "b"}), concurrency=3),
     )
 
 

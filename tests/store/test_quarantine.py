@@ -8,6 +8,7 @@ import pytest
 
 from harness.errors import StoreError
 from harness.store.quarantine import Kind
+from harness.store.rows import checksum
 from harness.store.sql import SqlStore
 
 from .records import RUN, a_run, an_attempt, slots
@@ -129,7 +130,23 @@ def test_a_database_that_cant_be_written_is_still_read(folder: Path):
     with SqlStore(folder, create=False) as store:
         assert [row.id for row in store.attempts(RUN)] == ["aa", "cc"]
         assert [damage.moved for damage in store.damage] == [False]
-        assert "can't be written" in str(store.damage[0])
+        assert "stays where it is" in str(store.damage[0])
+
+
+@pytest.mark.parametrize("table", ["runs", "attempts"])
+def test_what_another_version_wrote_is_named_and_left_alone(folder: Path, table: str):
+    identifier, text = (RUN, '{"id": "x"}') if table == "runs" else ("bb", '{"novelty": 1}')
+    connection = sqlite3.connect(folder / "runs.sqlite")
+    with connection:
+        connection.execute(
+            f"update {table} set record = ?, checksum = ? where id = ?", (text, checksum(text), identifier)
+        )
+    for _ in range(2):
+        with SqlStore(folder, create=False) as store:
+            assert [row.id for row in store.attempts(RUN)] == (["aa", "bb", "cc"] if table == "runs" else ["aa", "cc"])
+            assert len(store.runs()) == (table != "runs")
+            assert ["another version" in str(damage) for damage in store.damage] == [True]
+            assert [slot.attempt for slot in store.slots(RUN)] == ["aa", "bb", "cc"]
 
 
 @pytest.mark.parametrize("damage", ["a page", "the head", "cut off"])
