@@ -142,7 +142,7 @@ async def wipe(sandbox: Sandbox, paths: list[str], *, shell: list[str]) -> None:
     """Remove paths, and make their parents, as root, so that what enters replaces and never merges."""
     box = f"{TOOLBOX}/busybox " if shell[0].startswith(TOOLBOX) else ""
     script = _WIPE.format(box=box)
-    result = await sandbox.exec(Command(argv=[*shell, "-c", script, "wipe", *paths], user="root", cwd="/"))
+    result = await sandbox.exec(Command(argv=[*shell, "-c", script, "wipe", *paths], user="0", cwd="/"))
     if result.exit_status != 0:
         raise GraderError(f"could not clear {', '.join(paths)} before grading: {result.stderr.text.strip()[-300:]}")
 

@@ -20,7 +20,15 @@ import structlog
 
 from harness.archive import Folder, Tree, pack
 from harness.concurrency import find
-from harness.errors import CapExceeded, EngineError, EngineUnreachable, SandboxGone, StartRefused, UsageError
+from harness.errors import (
+    BuildFailed,
+    CapExceeded,
+    EngineError,
+    EngineUnreachable,
+    SandboxGone,
+    StartRefused,
+    UsageError,
+)
 from harness.healthcheck import wait_until_healthy
 from harness.logfile import LogFile
 from harness.outcome import (
@@ -47,7 +55,7 @@ from harness.ports import (
     SandboxSpec,
     tier,
 )
-from harness.record import AttemptRecord, StepRecord
+from harness.record import AttemptRecord, BuildFailure, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
 from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
@@ -156,6 +164,8 @@ class _Attempt:
         self.grader_images: dict[str | None, ResolvedImage] = {}
         self.steps: list[StepRecord] = []
         self.notes: list[str] = []
+        self.build_failure: BuildFailure | None = None
+        self.sandbox_warnings: tuple[str, ...] = ()
         self.prestarted: Opening | None = None
 
     # --- the verdict --------------------------------------------------------------------------------------------
@@ -168,6 +178,7 @@ class _Attempt:
             self.verdict = Verdict(ending=Ending.CANCELLED, detail=f"cancelled in phase {self.clock.current}")
             raise
         finally:
+            self.sandbox_warnings = sandboxes.warnings
             with anyio.CancelScope(shield=True):
                 await self.workshop.commit(self.record())
                 with self.clock.phase(Phase.TEARDOWN):
@@ -180,6 +191,8 @@ class _Attempt:
             return await self._worked(sandboxes)
         except Exception as error:  # noqa: BLE001 - the attempt recorder: every failure becomes a verdict
             if (abort := find(error, InfraAbort)) is not None:
+                if isinstance(abort.__cause__, BuildFailed):
+                    self.build_failure = BuildFailure.of(abort.__cause__)
                 return Verdict(ending=Ending.ABORTED, cause=abort.cause, detail=_one_line(abort.detail))
             self.agent_log.note("".join(traceback.format_exception(error)))
             _log.error("attempt_failed_in_our_code", attempt=self.plan.id, phase=self.clock.current, error=repr(error))
@@ -210,11 +223,17 @@ class _Attempt:
             grade=grade,
             steps=tuple(self.steps) if len(self.task.steps) > 1 else (),
             image=self.image,
+            build_failure=self.build_failure,
+            warnings=self._warnings(),
             phases=self.clock.stamps,
             started_at=self.started_at,
             finished_at=finished_at,
             folder=self.plan.folder,
         )
+
+    def _warnings(self) -> tuple[str, ...]:
+        images = [image for image in (self.image, *self.grader_images.values()) if image is not None]
+        return tuple(dict.fromkeys([*(said for image in images for said in image.warnings), *self.sandbox_warnings]))
 
     # --- the phases ---------------------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ A slot is a task's digest with a name and an index. Where the task lies, and in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.outcome import Ending, Record
-from harness.record import AttemptRecord
+from harness.record import AttemptRecord, BenchmarkPlan
 from harness.task.model import Task, task_key
 
 
@@ -51,6 +52,18 @@ def plan_slots(tasks: Sequence[Task], attempts_for: Callable[[str], int]) -> tup
     return tuple(
         PlannedSlot(benchmark=task.benchmark, task=task.name, task_digest=task.digest, index=index, path=task.path)
         for index, task in sorted(wanted, key=lambda pair: pair[0])
+    )
+
+
+def plan_benchmarks(slots: Iterable[PlannedSlot]) -> tuple[BenchmarkPlan, ...]:
+    """What the slots ask of each benchmark, in their order."""
+    contents: dict[str, set[tuple[str, str, str]]] = {}
+    numbers: Counter[str] = Counter()
+    for slot in slots:
+        contents.setdefault(slot.benchmark, set()).add(slot.content)
+        numbers[slot.benchmark] = max(numbers[slot.benchmark], slot.index + 1)
+    return tuple(
+        BenchmarkPlan(benchmark=name, n=numbers[name], tasks=len(distinct)) for name, distinct in contents.items()
     )
 
 

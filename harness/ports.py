@@ -129,6 +129,11 @@ class Sandbox(Protocol):
     @property
     def id(self) -> str: ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What its specification asks for and this engine doesn't enforce, such as a disk limit; a sentence each."""
+        ...
+
     async def exec(self, command: Command, sink: OutputSink | None = None) -> ExecResult:
         """Run a command and wait for it. Its output is drained always and kept bounded.
 
@@ -183,9 +188,10 @@ class Reaped:
     sandboxes: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()  # tags, and ids of images that have none
 
     def __bool__(self) -> bool:
-        return bool(self.sandboxes or self.networks or self.volumes)
+        return bool(self.sandboxes or self.networks or self.volumes or self.images)
 
 
 class Engine(Protocol):
@@ -220,6 +226,17 @@ class EngineImage:
     workdir: str
     user: str
     architecture: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image in a list of all that the engine has. ``used``: a container of it exists, whether it runs or not."""
+
+    id: str
+    tags: tuple[str, ...]
+    repo_digests: tuple[str, ...]
+    labels: Mapping[str, str]
+    used: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +278,14 @@ class ImageEngine(Protocol):
         ...
 
     async def tag_image(self, ref: str, tag: str) -> None: ...
+
+    async def list_images(self) -> tuple[StoredImage, ...]:
+        """Every image that has a tag or that no other was built upon."""
+        ...
+
+    async def remove_image(self, ref: str) -> bool:
+        """Remove a tag, and the image with its last one; or, by its id, an image without. False when it has gone or is needed."""
+        ...
 
 
 class Images(Protocol):

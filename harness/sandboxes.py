@@ -35,6 +35,11 @@ class Opening:
         assert self._sandbox is not None
         return self._sandbox
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the sandbox warns of; nothing before it has started."""
+        return self._sandbox.warnings if self._sandbox is not None else ()
+
     def close(self) -> None:
         """Let it be removed, in the background."""
         self._done.set()
@@ -73,6 +78,11 @@ class Sandboxes:
         self._openings.append(opening)
         self._tasks.start_soon(opening.hold)
         return opening
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What any of them warns of, each once."""
+        return tuple(dict.fromkeys(warning for opening in self._openings for warning in opening.warnings))
 
     def close(self) -> None:
         """Let all of them be removed, at the same time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.errors import BuildFailed
 from harness.outcome import Integrity
 from harness.ports import Images, Labels, SandboxSpec, tier
 from harness.task.image import ImageSource, ResolvedImage
@@ -23,8 +24,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """An image that a task needs, and who runs git on which repositories in it."""
+    """An image that a task needs, and who runs git on which repositories in it. ``task``: the task's key, for people."""
 
+    task: str
     source: ImageSource
     workdir: str | None = None
     repositories: tuple[str, ...] = ()
@@ -35,7 +37,7 @@ def agent_image(task: Task) -> ImageRequest:
     """The task's image. Agent and grader run git in it, each as its own user."""
     users = dict.fromkeys(user for step in task.steps for user in (step.agent.user, step.grader.user))
     repositories = tuple(repository.path for repository in task.repositories)
-    return ImageRequest(task.environment.image, task.environment.workdir, repositories, tuple(users))
+    return ImageRequest(task.key, task.environment.image, task.environment.workdir, repositories, tuple(users))
 
 
 def grader_image(task: Task, step: Step) -> ImageRequest | None:
@@ -44,15 +46,19 @@ def grader_image(task: Task, step: Step) -> ImageRequest | None:
         return None
     repositories = tuple(repository.path for repository in task.repositories)
     environment = step.grader.environment
-    return ImageRequest(environment.image, environment.workdir, repositories, (step.grader.user,))
+    return ImageRequest(task.key, environment.image, environment.workdir, repositories, (step.grader.user,))
 
 
 async def find_image(images: Images, request: ImageRequest) -> ResolvedImage:
-    """The image on the engine, with its repositories usable."""
-    image = await images.ensure(request.source)
-    return await images.with_repositories(
-        image, repositories=request.repositories, users=request.users, workdir=request.workdir
-    )
+    """The image on the engine, with its repositories usable. A BuildFailed names the task."""
+    try:
+        image = await images.ensure(request.source)
+        return await images.with_repositories(
+            image, repositories=request.repositories, users=request.users, workdir=request.workdir
+        )
+    except BuildFailed as error:
+        error.tasks = tuple(dict.fromkeys([*error.tasks, request.task]))
+        raise
 
 
 def image_requests(task: Task) -> tuple[ImageRequest, ...]:

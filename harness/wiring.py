@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -16,7 +16,9 @@ from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ConfigError, ContextError, UsageError
 from harness.graders.script import ScriptGrader
 from harness.images import ImageMap, ImageResolver
+from harness.images.build import default_cache
 from harness.images.resolve import check_build
+from harness.images.sweep import images_in_use
 from harness.planning import PlannedSlot
 from harness.ports import Agent
 from harness.record import RunRecord, new_attempt_id
@@ -42,25 +44,30 @@ async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
         yield engine
 
 
-def make_images(config: RunConfig, engine: DockerEngine) -> ImageResolver:
-    """The images of a run: the engine's, under the configuration's map and trust."""
+@contextmanager
+def open_images(config: RunConfig, engine: DockerEngine) -> Generator[ImageResolver]:
+    """The images of a run: the engine's, under the configuration's map and trust. Until it is closed, none is swept away."""
     trusted = config.images.trust_host_certificates is not TrustHost.NEVER
-    return ImageResolver(engine, image_map=ImageMap(config.images.map), certificates=None if trusted else ())
+    cache = default_cache()
+    with images_in_use(cache):
+        image_map = ImageMap(config.images.map)
+        yield ImageResolver(engine, image_map=image_map, certificates=None if trusted else (), cache=cache)
 
 
 @asynccontextmanager
 async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> AsyncGenerator[Workshop]:
     """What the attempts of a run work with, on the Docker engine. Their verdicts go to ``owned``."""
     async with open_engine(config) as engine:
-        yield Workshop(
-            engine=engine,
-            images=make_images(config, engine),
-            agent=agent,
-            grader=ScriptGrader(),
-            place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
-            commit=Ledger(owned).commit,
-            admit=DiskReserve(config.runs_dir, config.disk_reserve).check,
-        )
+        with open_images(config, engine) as images:
+            yield Workshop(
+                engine=engine,
+                images=images,
+                agent=agent,
+                grader=ScriptGrader(),
+                place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
+                commit=Ledger(owned).commit,
+                admit=DiskReserve(config.runs_dir, config.disk_reserve).check,
+            )
 
 
 def load(config: RunConfig) -> Loaded:
@@ -73,16 +80,29 @@ def load(config: RunConfig) -> Loaded:
     loaded = load_tasks(find_tasks(*config.paths), limits=config.context_limits())
     sound: list[Task] = []
     failures = list(loaded.failures)
+    passed_over: dict[Path, list[Path]] = {}
     for task in loaded.tasks:
         try:
             for request in image_requests(task):
                 if isinstance(request.source, DockerfileBuild):
-                    check_build(request.source)
+                    context, _ = check_build(request.source)
+                    if context.passed_over is not None:
+                        passed_over.setdefault(task.root, []).append(context.passed_over)
         except ContextError as error:
             failures.append((task.path, error))
         else:
             sound.append(with_timeouts(task, config.timeouts))
-    return Loaded(tuple(sound), tuple(failures))
+    warnings = [_ignore_files(root, files) for root, files in passed_over.items()]
+    return Loaded(tuple(sound), tuple(failures), tuple(warnings))
+
+
+def _ignore_files(root: Path, files: Sequence[Path]) -> str:
+    """What to say where a benchmark's root and folders of its tasks both say what stays out of images."""
+    names = [os.path.relpath(file, root) for file in dict.fromkeys(files)]
+    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"{root / '.dockerignore'} decides what stays out of images; {named} below it: not read. Move its lines there"
+    )
 
 
 def load_again(config: RunConfig) -> Loaded:
@@ -99,7 +119,7 @@ def load_again(config: RunConfig) -> Loaded:
     if not there:
         return Loaded((), tuple(gone))
     loaded = load(config.model_copy(update={"paths": there}))
-    return Loaded(loaded.tasks, (*gone, *loaded.failures))
+    return Loaded(loaded.tasks, (*gone, *loaded.failures), loaded.warnings)
 
 
 def plan_attempts(run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]]) -> tuple[AttemptPlan, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from harness.concurrency import file_lock
-from harness.errors import BuildFailed, ConfigError, ContextError, HarnessError
+from harness.errors import BuildFailed, ConfigError, ContextError, HarnessError, ImageUnavailable
 from harness.images.identity import IMAGE_LABEL
 from harness.ports import BuildRequest, EngineImage, ImageEngine
 
@@ -48,6 +48,8 @@ class Job:
     target: str | None = None
     platform: str | None = None
     timeout_s: float = 600.0
+    stands_in: Callable[[], str | None] | None = None
+    """Asked when the build has succeeded: an image that gets the tag in place of what was built, which is then dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,20 @@ class Built:
     log: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a build failed, whoever asked for it."""
+
+    reason: str
+    instruction: str
+    tail: str
+    error: HarnessError | None = None
+
+
 class Builder:
     """Finds and builds images on one engine. One build per identity at a time, in this process and beside others.
 
+    A build that failed isn't tried again by the same object: a hundred attempts fail with the one failure.
     cache: the folder for logs and locks.
     """
 
@@ -69,7 +82,7 @@ class Builder:
         self.engine = engine
         self._folder = cache / "builds"
         self._locks: dict[str, anyio.Lock] = {}
-        self._failures: dict[str, tuple[float, BuildFailed]] = {}
+        self._failures: dict[str, _Failure] = {}
 
     def log_path(self, identity: str) -> Path:
         return self._folder / f"{identity}.log"
@@ -85,30 +98,30 @@ class Builder:
         """The image of ``job``. Raises BuildFailed, ContextError (a file changed meanwhile) or EngineUnreachable."""
         if found := await self.find(job):
             return found
-        arrived = anyio.current_time()
         async with self._locks.setdefault(job.identity, anyio.Lock()):
             if found := await self.find(job):
                 return found
-            failed_at, failure = self._failures.get(job.identity, (0.0, None))
-            if failure is not None and failed_at >= arrived:  # it failed while this caller waited for it
-                raise _copy(failure) from failure
+            if (failure := self._failures.get(job.identity)) is not None:
+                raise self._failed(job, failure)
             async with self._file_lock(job.identity):
                 if found := await self.find(job):
                     return found
-                try:
-                    return await self._build(job, progress)
-                except BuildFailed as error:
-                    self._failures[job.identity] = (anyio.current_time(), error)
-                    raise
+                built = await self._build(job, progress)
+            if isinstance(built, _Failure):
+                self._failures[job.identity] = built
+                raise self._failed(job, built) from built.error
+            return built
 
-    async def _build(self, job: Job, progress: Progress | None) -> Built:
+    async def _build(self, job: Job, progress: Progress | None) -> Built | _Failure:
         if progress:
             progress(f"building {job.what}")
         context = _Watched(job.context)
+        # What may be dropped again must not be found under its tag meanwhile.
+        tag = job.tag if job.stands_in is None else f"{job.tag}-new"
         request = BuildRequest(
             context=context,
             dockerfile=job.dockerfile,
-            tag=job.tag,
+            tag=tag,
             args=job.args,
             labels={**job.labels, IMAGE_LABEL: job.identity},
             target=job.target,
@@ -124,18 +137,40 @@ class Builder:
 
             try:
                 with anyio.move_on_after(job.timeout_s):
-                    return Built(await self.engine.build_image(request, write), built=True, log=path)
+                    image = await self.engine.build_image(request, write)
+                    return Built(await self._settled(job, image, tag), built=True, log=path)
             except HarnessError as error:
                 if context.error is not None:
                     raise context.error from error
                 if not isinstance(error, BuildFailed):
                     raise
-                instruction, tail = error.instruction or log.step, error.log_tail or log.tail
-                raise _failed(job, str(error), instruction, tail, path) from error
+                return _Failure(str(error), error.instruction or log.step, error.log_tail or log.tail, error)
             if context.error is not None:
                 raise context.error
             reason = f"it took longer than {job.timeout_s:g} s and was stopped"
-            raise _failed(job, reason, log.step, log.tail, path)
+            return _Failure(reason, log.step, log.tail)
+
+    async def _settled(self, job: Job, image: EngineImage, tag: str) -> EngineImage:
+        """The image that gets the job's tag."""
+        if job.stands_in is None:
+            return image
+        await self.engine.tag_image(job.stands_in() or image.id, job.tag)
+        await self.engine.remove_image(tag)
+        settled = await self.engine.inspect_image(job.tag)
+        if settled is None:
+            raise ImageUnavailable(f"{job.tag} was removed from the engine just after it had been made")
+        return settled
+
+    def _failed(self, job: Job, failure: _Failure) -> BuildFailed:
+        """A failure for one caller: an exception that several tasks raise would mix up their tracebacks."""
+        reason, instruction, log = failure.reason, failure.instruction, str(self.log_path(job.identity))
+        where = f" (at {instruction!r})" if instruction and instruction not in reason else ""
+        return BuildFailed(
+            f"{job.what}: {reason}{where}. The build's log: {log}",
+            instruction=instruction,
+            log_tail=failure.tail,
+            log_path=log,
+        )
 
     @asynccontextmanager
     async def _file_lock(self, identity: str) -> AsyncGenerator[None]:
@@ -209,18 +244,3 @@ def _log(path: Path) -> Generator[_BuildLog]:
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path}: can't be written: {error.strerror}. Set XDG_CACHE_HOME to a folder that can be.")
-
-
-def _failed(job: Job, reason: str, instruction: str, tail: str, log: Path) -> BuildFailed:
-    where = f" (at {instruction!r})" if instruction and instruction not in reason else ""
-    return BuildFailed(
-        f"{job.what}: {reason}{where}. The build's log: {log}",
-        instruction=instruction,
-        log_tail=tail,
-        log_path=str(log),
-    )
-
-
-def _copy(error: BuildFailed) -> BuildFailed:
-    """A failure for another caller: an exception that several tasks raise would mix up their tracebacks."""
-    return BuildFailed(str(error), instruction=error.instruction, log_tail=error.log_tail, log_path=error.log_path)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ContextError
-from harness.images.ignore import FolderMatch, IgnoreRules, load_rules
-from harness.images.limits import report
+from harness.images.ignore import FolderMatch, Governing, governing_rules
+from harness.images.limits import Places, report
 from harness.task.image import ContextLimits
 
 
@@ -66,6 +66,8 @@ class Context:
     dockerfile: str
     """The Dockerfile's name in ``folder``; it is an entry too, whatever the ignore rules say."""
     entries: tuple[Entry, ...]
+    passed_over: Path | None = None
+    """The folder's own ignore file, where the benchmark's root has one too: that one decides."""
 
     @property
     def files(self) -> int:
@@ -79,7 +81,7 @@ class Context:
 def scan_context(dockerfile: Path, *, root: Path | None, limits: ContextLimits) -> Context:
     """List and check the folder of ``dockerfile``. No file is read, and a folder that is left out isn't entered.
 
-    root: where ``.dockerignore`` is read, the folder itself or one above it; None means the folder.
+    root: where ``.dockerignore`` is read first, the folder itself or one above it; None means the folder. Links stay below it.
 
     Raises ContextError with every problem at once: limits, links that leave the root, what can't be sent or read.
     """
@@ -94,15 +96,17 @@ def scan_context(dockerfile: Path, *, root: Path | None, limits: ContextLimits) 
         raise ContextError(
             f"{dockerfile}: it isn't below the benchmark's root {root}. Move it there, or name another root."
         )
-    scan = _Scan(folder, root, dockerfile.name, load_rules(root))
+    governing = governing_rules(root, folder, dockerfile.name)
+    scan = _Scan(folder, root, dockerfile.name, governing)
     entries = tuple(sorted(scan.entries(), key=lambda entry: entry.path))
-    context = Context(folder=folder, dockerfile=dockerfile.name, entries=entries)
+    context = Context(folder=folder, dockerfile=dockerfile.name, entries=entries, passed_over=governing.passed_over)
     sizes = [
         (entry.path, entry.stamp.size if entry.kind is Kind.FILE else 0)
         for entry in entries
         if entry.kind is not Kind.FOLDER
     ]
-    if problem := report(folder, root=root, sizes=sizes, limits=limits, problems=scan.problems):
+    places = Places(folder=folder, root=root, ignore_file=governing.file)
+    if problem := report(places, sizes=sizes, limits=limits, problems=scan.problems):
         raise ContextError(problem)
     return context
 
@@ -110,19 +114,21 @@ def scan_context(dockerfile: Path, *, root: Path | None, limits: ContextLimits) 
 class _Scan:
     """One walk through a context."""
 
-    def __init__(self, folder: Path, root: Path, dockerfile: str, rules: IgnoreRules) -> None:
+    def __init__(self, folder: Path, root: Path, dockerfile: str, governing: Governing) -> None:
         self._folder = folder
         self._real_root = os.path.realpath(root)
         self._dockerfile = dockerfile
-        self._rules = rules
-        self._below_root = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
+        self._rules = governing.rules
+        top = governing.folder
+        self._prefix = "" if folder == top else f"{folder.relative_to(top).as_posix()}/"
+        """Of the context's paths, in the patterns."""
         self.problems: list[str] = []
 
     def entries(self) -> Iterator[Entry]:
         top = self._rules.root
         enter = True
         path = ""
-        for part in self._below_root.split("/")[:-1]:
+        for part in self._prefix.split("/")[:-1]:
             path = f"{path}/{part}" if path else part
             top = self._rules.folder(path, top)
             enter = enter and (not top.ignored or self._rules.reopens(path))
@@ -143,13 +149,13 @@ class _Scan:
                 if path == self._dockerfile:
                     yield self._dockerfile_entry()
                 elif not item.is_dir(follow_symlinks=False):
-                    if not self._rules.ignores(self._below_root + path, match):
+                    if not self._rules.ignores(self._prefix + path, match):
                         yield from self._leaf(path, item)
                 else:
-                    below = self._rules.folder(self._below_root + path, match)
+                    below = self._rules.folder(self._prefix + path, match)
                     if not below.ignored:
                         yield self._entry(path, Kind.FOLDER, item.stat(follow_symlinks=False))
-                    if not below.ignored or self._rules.reopens(self._below_root + path):
+                    if not below.ignored or self._rules.reopens(self._prefix + path):
                         pending.append((path + "/", below))
 
     def _dockerfile_entry(self) -> Entry:

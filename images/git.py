@@ -8,21 +8,17 @@ where the owner differs. It is done in a layer on top of the image, once per ima
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
-
-import structlog
+from pathlib import Path
 
 from harness.errors import BuildFailed
 from harness.images.archive import stream_files
-from harness.images.build import Builder, Job, Progress
+from harness.images.build import Builder, Built, Job, Progress
 from harness.images.identity import identity_of, tag_of
 from harness.images.trusted import pin, restore_user
-from harness.ports import EngineImage
 from harness.task.image import ResolvedImage
-
-log = structlog.get_logger()
 
 _SAID = "harness-git: "
 """What the scripts put before what they have to say."""
@@ -51,7 +47,10 @@ class Ownership:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._unusable: set[str] = set()
+        self._unusable: dict[str, str] = {}
+        """By identity: images that can't be checked, and why."""
+        self._warnings: dict[str, tuple[str, ...]] = {}
+        """By identity: what the scripts warned of."""
 
     async def derive(self, image: ResolvedImage, usage: Usage, progress: Progress | None = None) -> ResolvedImage:
         """The image to use in place of ``image``: itself where nothing is to be mended.
@@ -62,43 +61,39 @@ class Ownership:
             return image
         script = _script()
         identity = identity_of("git", image.id, usage.repositories, usage.users, usage.workdir, script)
-        if identity in self._unusable:
-            return image
-        job = self._job(image, usage, identity, script, "")
-        known = await self._builder.find(job)
-        mended = known.image if known else await self._mend(image, usage, identity, script, progress)
-        if mended is None:
-            self._unusable.add(identity)
-            return image
-        return image.model_copy(update={"id": mended.id})
+        if (reason := self._unusable.get(identity)) is not None:
+            return _warned(image, reason)
+        built = await self._builder.find(self._job(image, usage, identity, script, ""))
+        if built is None:
+            try:
+                built = await self._mend(image, usage, identity, script, progress)
+            except BuildFailed as error:
+                if usage.repositories:
+                    raise self._explained(image, usage, _said(error.log_path), error) from error
+                reason = f"{image.ref}: whether git works in {usage.workdir} could not be checked: {error}"
+                self._unusable[identity] = reason
+                return _warned(image, reason)
+        if identity not in self._warnings:
+            said = _said(built.log)
+            self._warnings[identity] = tuple(_told(said, "warning"))
+        warnings = [f"{image.ref}: {warning}" for warning in self._warnings[identity]]
+        return _warned(image, *warnings).model_copy(update={"id": built.image.id})
 
     async def _mend(
         self, image: ResolvedImage, usage: Usage, identity: str, script: str, progress: Progress | None
-    ) -> EngineImage | None:
-        """None where the image can't run the scripts and the task declares no repository."""
+    ) -> Built:
+        """The image with a layer that mends it, or the image itself where there was nothing to mend."""
         said: list[str] = []
 
         def listen(line: str) -> None:
-            if _SAID in line and '"' not in line:  # not the instruction, which quotes the script
-                said.append(line[line.index(_SAID) :])
-                if progress:
-                    progress(said[-1])
+            said.extend(found := _sayings([line]))
+            if progress:
+                for saying in found:
+                    progress(saying)
 
         job = self._job(image, usage, identity, script, await pin(self._builder, image.id))
-        try:
-            built = await self._builder.ensure(job, listen)
-        except BuildFailed as error:
-            if not usage.repositories:
-                log.warning("repositories_not_checked", image=image.ref, reason=str(error))
-                return None
-            raise self._explained(image, usage, said, error) from error
-        for line in said:
-            if line.startswith(f"{_SAID}warning: "):
-                log.warning("repository_not_usable", image=image.ref, reason=line.removeprefix(f"{_SAID}warning: "))
-        if _NOTHING in said:
-            await self._builder.engine.tag_image(image.id, job.tag)
-            return await self._builder.engine.inspect_image(image.id)
-        return built.image
+        job = replace(job, stands_in=lambda: image.id if _NOTHING in said else None)
+        return await self._builder.ensure(job, listen)
 
     def _job(self, image: ResolvedImage, usage: Usage, identity: str, script: str, base: str) -> Job:
         home = image.env.get("HOME", "")
@@ -126,14 +121,38 @@ class Ownership:
         )
 
     def _explained(self, image: ResolvedImage, usage: Usage, said: Sequence[str], error: BuildFailed) -> BuildFailed:
-        reasons = [line.removeprefix(f"{_SAID}error: ") for line in said if line.startswith(f"{_SAID}error: ")]
-        what = "; ".join(reasons) or str(error)
+        what = "; ".join(_told(said, "error")) or str(error)
         return BuildFailed(
             f"{image.ref}: a repository that the task declares can't be used: {what}",
             instruction=f"git ownership of {', '.join(usage.repositories)}",
             log_tail=error.log_tail,
             log_path=error.log_path,
         )
+
+
+def _sayings(lines: Iterable[str]) -> list[str]:
+    """What the scripts said, without the instructions, which quote them."""
+    return [line[line.index(_SAID) :].rstrip("\n") for line in lines if _SAID in line and '"' not in line]
+
+
+def _said(log: Path | str | None) -> list[str]:
+    """The same from a kept log: also when the build was another's, or an earlier run's."""
+    if log is None:
+        return []
+    try:
+        with Path(log).open(encoding="utf-8", errors="replace") as lines:
+            return _sayings(lines)
+    except OSError:  # someone removed it: nothing depends on it
+        return []
+
+
+def _told(said: Sequence[str], level: str) -> list[str]:
+    start = f"{_SAID}{level}: "
+    return list(dict.fromkeys(line.removeprefix(start) for line in said if line.startswith(start)))
+
+
+def _warned(image: ResolvedImage, *warnings: str) -> ResolvedImage:
+    return image.model_copy(update={"warnings": tuple(dict.fromkeys([*image.warnings, *warnings]))})
 
 
 def _script() -> str:

@@ -15,6 +15,9 @@ _VERSION = 1
 IMAGE_LABEL = "harness.image.digest"
 """On each image that the harness built: its whole identity."""
 
+TAGGED = ("harness/build:", "harness/trusted:", "harness/git:", "harness/pinned:")
+"""What the tags begin with that builds give (`tag_of`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

@@ -1,12 +1,14 @@
 """``.dockerignore``: which paths stay out of a build context, with the semantics of Docker's CLI.
 
-The file is read at the benchmark's root and its patterns are relative to that root; the context may be any folder below. The last
+The file is read at the benchmark's root and its patterns are relative to that root; the context may be any folder below. Where the
+root has none, the context folder's own is read, as Docker does (``Dockerfile.dockerignore`` before ``.dockerignore``). The last
 pattern that matches a path, or one of its parents, decides. A folder that is left out is entered only where an exception (``!``)
 begins with its path, as the CLI's classic builder does it: ``*`` with ``!**/x`` brings nothing back from folders.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Sequence
@@ -121,9 +123,32 @@ class IgnoreRules:
         return any(prefix.startswith(path + "/") for prefix in self._reopening)
 
 
-def load_rules(root: Path) -> IgnoreRules:
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """The rules of one context. Their patterns are relative to ``folder``.
+
+    passed_over: the context folder's own file, where the root's wins over it.
+    """
+
+    rules: IgnoreRules
+    folder: Path
+    file: Path
+    passed_over: Path | None = None
+
+
+def governing_rules(root: Path, folder: Path, dockerfile: str) -> Governing:
+    """The root's file where it has one, else what Docker reads when ``folder`` is its context. Raises ContextError."""
+    own = next((name for name in (f"{dockerfile}{IGNORE_FILE}", IGNORE_FILE) if (folder / name).is_file()), None)
+    if folder != root and os.path.lexists(root / IGNORE_FILE):
+        return Governing(load_rules(root), root, root / IGNORE_FILE, folder / own if own else None)
+    if own is None:  # where to write one
+        return Governing(load_rules(folder), folder, root / IGNORE_FILE)
+    return Governing(load_rules(folder, own), folder, folder / own)
+
+
+def load_rules(root: Path, name: str = IGNORE_FILE) -> IgnoreRules:
     """The rules of ``root``'s ignore file; none where there is no such file. Raises ContextError."""
-    path = root / IGNORE_FILE
+    path = root / name
     try:
         return parse_rules(path.read_bytes(), name=str(path))
     except FileNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.task.image import ContextLimits
@@ -12,8 +13,17 @@ _SHOWN_FOLDERS = 5
 _SHOWN_PROBLEMS = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a context lies, what its links must not leave, and the file that leaves things out of it (or could)."""
+
+    folder: Path
+    root: Path
+    ignore_file: Path
+
+
 def report(
-    folder: Path, *, root: Path, sizes: Sequence[tuple[str, int]], limits: ContextLimits, problems: Sequence[str]
+    places: Places, *, sizes: Sequence[tuple[str, int]], limits: ContextLimits, problems: Sequence[str]
 ) -> str | None:
     """What is wrong with a context, and how to mend it; None when nothing is.
 
@@ -24,7 +34,7 @@ def report(
     if not too_large and not problems:
         return None
     lines = [
-        f"{folder}: this build context can't be used.",
+        f"{places.folder}: this build context can't be used.",
         f"  {files:,} files, at most {limits.max_files:,} are allowed{_over(files, limits.max_files)}",
         f"  {_bytes(total)}, at most {_bytes(limits.max_bytes)} are allowed{_over(total, limits.max_bytes)}",
         *(f"  {problem}" for problem in problems[:_SHOWN_PROBLEMS]),
@@ -37,12 +47,12 @@ def report(
     if too_large:
         lines.append("  - put the Dockerfile into a narrower folder: its folder is the context")
         lines.append(
-            f"  - leave out what the image doesn't need in {root / '.dockerignore'} (patterns relative to that folder)"
+            f"  - leave out what the image doesn't need in {places.ignore_file} (patterns relative to that folder)"
         )
         lines.append("  - keep many files as one archive: COPY data.tar.gz /tmp/ and RUN tar -xzf /tmp/data.tar.gz")
     if problems:
         lines.append(
-            f"  - links must be relative and end below {root}; other entries must be readable files or folders; "
+            f"  - links must be relative and end below {places.root}; other entries must be readable files or folders; "
             "what the image doesn't need can be left out in .dockerignore"
         )
     return "\n".join(lines)

@@ -31,7 +31,10 @@ class Found:
     @property
     def registry_digest(self) -> str | None:
         """``sha256:…`` under which a registry has it; None for an image that never came from one."""
-        name, _ = split_tag(self.used.partition("@")[0])
+        name, _, asked = self.used.partition("@")
+        if asked:
+            return asked
+        name, _ = split_tag(name)
         digests = dict(entry.split("@", 1) for entry in self.image.repo_digests if "@" in entry)
         return digests.get(name) or next(iter(digests.values()), None)
 

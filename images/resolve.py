@@ -22,7 +22,7 @@ from harness.images.identity import Recipe, context_digest, tag_of
 from harness.images.mapping import ImageMap
 from harness.images.references import Found, References
 from harness.images.trust import extra_certificates
-from harness.images.trusted import Trust
+from harness.images.trusted import Trust, pin
 from harness.ports import EngineImage, ImageEngine
 from harness.task.image import DockerfileBuild, ImageRef, ImageSource, ResolvedImage
 
@@ -44,6 +44,16 @@ class _Base:
     found: Found
     ref: str
     image: EngineImage
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A Dockerfile as the builder gets it, and the id of its syntax image, where that stays."""
+
+    text: str
+    syntax: Mapping[str, str]
+    warning: str
 
 
 class ImageResolver:
@@ -116,20 +126,23 @@ class ImageResolver:
         async with self._checks.setdefault(path, anyio.Lock()):  # attempts of one task read its files once
             checked = await in_thread(self._check, source, abandon=True)
         bases = [await self._base(named, source, progress) for named in checked.dockerfile.images]
-        text, syntax = await self._rewritten(checked.dockerfile, bases, progress)
+        rewritten = await self._rewritten(checked.dockerfile, bases, progress)
+        text = rewritten.text
         recipe = Recipe(
             context=context_digest(checked.context, checked.digests),
             dockerfile=text,
             args=source.args,
             target=source.target,
             platform=source.platform,
-            bases={f"{base.named.use} {base.named.ref}": base.image.id for base in bases} | syntax,
+            bases={f"{base.named.use} {base.named.ref}": base.image.id for base in bases} | dict(rewritten.syntax),
             certificates=self._trust.digest if any(base.named.use is Use.FROM for base in bases) else "",
         )
         built = await self._builder.ensure(_job(source, checked, text, recipe), progress)
         if built.built:
             await self._check_bases(source, bases)
-        return self._finished(built, recipe, bases)
+        finished = self._finished(built, recipe, bases)
+        warnings = dict.fromkeys([rewritten.warning, *(base.warning for base in bases)])
+        return finished.model_copy(update={"warnings": tuple(filter(None, warnings))})
 
     def _check(self, source: DockerfileBuild) -> _Checked:
         """Everything about the input that needs no engine. In a thread."""
@@ -138,24 +151,29 @@ class ImageResolver:
 
     async def _base(self, named: Named, source: DockerfileBuild, progress: Progress | None) -> _Base:
         found = await self._references.find(named.ref, platform=source.platform, progress=progress)
+        ref = found.used
+        now = await self._engine.inspect_image(ref)
+        if now is None or now.id != found.image.id:  # the tag has moved, on this engine; the run keeps to what it was
+            ref = await pin(self._builder, found.image.id)
         if named.use is not Use.FROM:
-            return _Base(named, found, found.used, found.image)
-        ref, image = await self._trust.derive(found.image, found.used, progress)
-        return _Base(named, found, ref, image)
+            return _Base(named, found, ref, found.image)
+        trusting = await self._trust.derive(found.image, ref, progress)
+        return _Base(named, found, trusting.ref, trusting.image, trusting.warning)
 
-    async def _rewritten(
-        self, dockerfile: Dockerfile, bases: Sequence[_Base], progress: Progress | None
-    ) -> tuple[str, dict[str, str]]:
-        """The Dockerfile as the builder gets it, and the id of its syntax image.
+    async def _rewritten(self, dockerfile: Dockerfile, bases: Sequence[_Base], progress: Progress | None) -> _Rewritten:
+        """The Dockerfile as the builder gets it.
 
         A ``# syntax=`` line would make the builder fetch an image from a registry. It stays only when the engine has that image.
         """
+        warning = ""
         found = await self._references.local(dockerfile.syntax.value) if dockerfile.syntax else None
-        if dockerfile.syntax and not found and progress:
-            progress(f"'# syntax={dockerfile.syntax.value}' is left out: the engine doesn't have that image")
+        if dockerfile.syntax and not found:
+            warning = f"'# syntax={dockerfile.syntax.value}' is left out: the engine doesn't have that image"
+            if progress:
+                progress(warning)
         names = {base.named: base.ref for base in bases}
         text = dockerfile.rewritten(names, syntax=found.used if found else None)
-        return text, {"syntax": found.image.id} if found else {}
+        return _Rewritten(text, {"syntax": found.image.id} if found else {}, warning)
 
     async def _check_bases(self, source: DockerfileBuild, bases: Sequence[_Base]) -> None:
         """The identity holds only when the names still mean what they meant before the build."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-
-import structlog
+from dataclasses import dataclass
 
 from harness.errors import BuildFailed
 from harness.images.archive import stream_files
@@ -18,8 +17,6 @@ from harness.images.build import Builder, Job, Progress
 from harness.images.identity import identity_of, tag_of
 from harness.images.trust import BUNDLE, BUNDLE_VARIABLES, TRUST_LABEL, certificates_digest
 from harness.ports import EngineImage
-
-log = structlog.get_logger()
 
 _ADDED = "/usr/local/share/ca-certificates"
 _PUBLIC = "/usr/local/share/harness/public.pem"
@@ -44,6 +41,16 @@ fi
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Trusting:
+    """What to start from in place of an image: a reference, and the image that it means."""
+
+    ref: str
+    image: EngineImage
+    warning: str = ""
+    """Why the image could not be made to trust the certificates."""
+
+
 class Trust:
     """Derives images that trust ``certificates`` (PEM). With none, every image stays as it is."""
 
@@ -51,15 +58,14 @@ class Trust:
         self._builder = builder
         self._certificates = tuple(certificates)
         self.digest = certificates_digest(self._certificates)
-        self._refused: set[str] = set()
 
-    async def derive(self, image: EngineImage, ref: str, progress: Progress | None = None) -> tuple[str, EngineImage]:
-        """A reference and image to start from in place of ``ref``; the same where nothing is to be done or it can't be.
+    async def derive(self, image: EngineImage, ref: str, progress: Progress | None = None) -> Trusting:
+        """What to start from in place of ``ref``; the same where nothing is to be done or it can't be.
 
         An image without a shell can't be changed so: it is used as it is, with a warning.
         """
-        if not self.digest or image.labels.get(TRUST_LABEL) == self.digest or image.id in self._refused:
-            return ref, image
+        if not self.digest or image.labels.get(TRUST_LABEL) == self.digest:
+            return Trusting(ref, image)
         identity = identity_of("trusted", image.id, self.digest, _SCRIPT)
         base = await pin(self._builder, image.id)
         files = self._files(image, base)
@@ -74,12 +80,11 @@ class Trust:
         try:
             built = await self._builder.ensure(job, progress)
         except BuildFailed as error:
-            self._refused.add(image.id)
-            log.warning("certificates_not_added", image=ref, reason=str(error))
+            warning = f"the host's certificates can't be added to {ref}; it is used as it is"
             if progress:
-                progress(f"warning: the host's certificates can't be added to {ref}; it is used as it is")
-            return ref, image
-        return job.tag, built.image
+                progress(f"warning: {warning}")
+            return Trusting(ref, image, f"{warning}. {error.log_path} says why")
+        return Trusting(job.tag, built.image)
 
     def _files(self, image: EngineImage, base: str) -> dict[str, bytes]:
         from pathlib import Path

@@ -41,13 +41,14 @@ class FakeImages:
     engine: FakeEngine
     failure: HarnessError | None = None
     workdir: str = "/work"
+    warnings: tuple[str, ...] = ()
 
     async def ensure(self, source: ImageSource) -> ResolvedImage:
         if self.failure is not None:
             raise self.failure
         image = await self.engine.inspect_image(BASE_IMAGE)
         assert image is not None
-        return ResolvedImage(id=image.id, ref="base", workdir=self.workdir)
+        return ResolvedImage(id=image.id, ref="base", workdir=self.workdir, warnings=self.warnings)
 
     async def with_repositories(
         self,
@@ -205,6 +206,15 @@ async def test_a_failing_healthcheck_is_an_unavailable_sandbox(world: World):
     assert ended(record) == (Ending.ABORTED, Cause.SANDBOX_UNAVAILABLE, None)
     assert "not ready" in record.detail
     assert Phase.AGENT_SETUP not in phases(record), "agent_setup would prove that the sandbox was ready"
+
+
+async def test_what_an_image_or_a_sandbox_warns_of_is_on_the_record_once(world: World):
+    world.images.warnings = ("the host's certificates can't be added",)
+    world.engine.warnings = ("the engine's storage can't limit a sandbox",)
+    record = await world.attempt()
+    assert len(world.engine.made) == 2
+    assert record.warnings == (*world.images.warnings, *world.engine.warnings)
+    assert world.committed[0].warnings == record.warnings
 
 
 async def test_an_agent_that_cant_be_installed_is_a_failed_setup(world: World):

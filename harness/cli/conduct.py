@@ -14,14 +14,15 @@ import click
 from harness.attempt import AttemptPlan
 from harness.cli import BAD_USE, NOT_GRADED
 from harness.cli.damage import named_damage
-from harness.cli.report import print_document, print_summary
+from harness.cli.report import print_document, print_report, write_report
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
 from harness.concurrency import find, in_thread
 from harness.config import RunConfig
 from harness.errors import EngineError, HarnessError, StartRefused, UsageError
+from harness.evaluation import report_on
 from harness.ports import Agent
-from harness.record import AttemptRecord, RunRecord, RunState, summarise
+from harness.record import AttemptRecord, RunRecord, RunState
 from harness.run import Execution
 from harness.store.owned import OwnedRun
 from harness.store.sql import SqlStore
@@ -123,17 +124,25 @@ def _conclude(
     signalled: int | None,
     as_json: bool,
 ) -> int:
-    summary = summarise(records, wall_s=record.wall_s or 0.0)
+    report = report_on(record, records)
+    try:
+        write_report(record, report)
+    except OSError as error:
+        # The verdicts are in the store, and `harness report` makes the report from them.
+        click.echo(f"warning: the report could not be written: {error}", err=True)
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
     for reason, count in Counter(str(refusal) for refusal in work.refused).items():
         attempts = "1 attempt was" if count == 1 else f"{count} attempts were"
         click.echo(f"error: {attempts} not started: {reason}. Make room, then: harness resume {record.id}", err=True)
     if as_json:
-        print_document(record, summary, records, run.failures)
+        print_document(record, report, records, run.failures)
     else:
-        print_summary(record, summary, records, signalled=signalled)
+        stopped = "cancelled" if work.cancelled else "" if signalled is None else "stopped by a signal"
+        print_report(record, report, records, stopped=stopped)
     damaged = named_damage(run.store)
     if signalled is not None:
         return 128 + signalled
     if run.failures:
         return BAD_USE
-    return NOT_GRADED if damaged or summary.graded < record.attempts else 0
+    return NOT_GRADED if damaged or report.graded < record.attempts else 0

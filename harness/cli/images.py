@@ -14,7 +14,7 @@ from harness.config import RunConfig, TrustHost, load_config
 from harness.errors import BuildFailed, ContextError, EngineError
 from harness.specs import find_image, image_requests
 from harness.task.model import Task
-from harness.wiring import load, make_images, open_engine
+from harness.wiring import load, open_engine, open_images
 
 
 @click.command()
@@ -27,6 +27,8 @@ def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     loaded = load(config)
     for _, failure in loaded.failures:
         click.echo(f"error: {failure}", err=True)
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
     failed, refused = anyio.run(_build, config, loaded.tasks)
     if refused or loaded.failures:
         return BAD_USE
@@ -36,31 +38,42 @@ def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
 async def _build(config: RunConfig, tasks: tuple[Task, ...]) -> tuple[int, int]:
     """How many images failed, and how many contexts were refused."""
     failed = refused = 0
+    failures: dict[str, list[str]] = {}
     async with open_engine(config) as engine:
-        images = make_images(config, engine)
-        for task in tasks:
-            for request in image_requests(task):
+        with open_images(config, engine) as images:
+            for key, request in [(task.key, request) for task in tasks for request in image_requests(task)]:
                 began = time.monotonic()
                 try:
                     image = await find_image(images, request)
                 except ContextError as error:
                     refused += 1
-                    click.echo(f"{task.key}: error: {error}", err=True)
+                    click.echo(f"{key}: error: {error}", err=True)
                 except EngineError as error:
                     failed += 1
-                    click.echo(f"{task.key}: {text.printable(_explained(error))}", err=True)
+                    click.echo(f"{key}: {text.printable(_explained(error, failures))}", err=True)
                 else:
                     how = "built" if image.built else "found"
                     spent = text.seconds(time.monotonic() - began)
-                    click.echo(f"{task.key}: {how} {image.ref} {image.id[:19]} in {spent}")
+                    click.echo(f"{key}: {how} {image.ref} {image.id[:19]} in {spent}")
+                    for warning in image.warnings:
+                        click.echo(f"{key}: warning: {text.printable(warning)}", err=True)
+    for keys in failures.values():
+        if len(keys) > 1:
+            click.echo(f"one failed build keeps {len(keys)} tasks from running: {', '.join(keys)}", err=True)
     return failed, refused
 
 
-def _explained(error: EngineError) -> str:
-    if isinstance(error, BuildFailed):
-        log = f"\nthe whole log is in {error.log_path}" if error.log_path else ""
-        return f"build failed: {error}\n{error.log_tail.rstrip()}{log}"
-    return str(error)
+def _explained(error: EngineError, failures: dict[str, list[str]]) -> str:
+    """What to print. The tasks of each failed build are added to ``failures``, by its log; only the first gets the log's end."""
+    if not isinstance(error, BuildFailed):
+        return str(error)
+    known = failures.setdefault(error.log_path or str(error), [])
+    first = known[0] if known else None
+    known.extend(key for key in error.tasks if key not in known)
+    if first is not None:
+        return f"build failed, as for {first}: it is the same image"
+    log = f"\nthe whole log is in {error.log_path}" if error.log_path else ""
+    return f"build failed: {error}\n{error.log_tail.rstrip()}{log}"
 
 
 @click.group()

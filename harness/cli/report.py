@@ -1,93 +1,210 @@
-"""What a run came to: tables for people, one document for programs."""
+"""What a run came to: tables for people, one document for programs, one page for reading later."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.cli import text
-from harness.errors import UsageError
+from harness.cli.options import json_option, runs_dir_option
+from harness.errors import ConfigError, UsageError
+from harness.evaluation import report_on
 from harness.outcome import Record
 from harness.phases import Phase
-from harness.record import AttemptRecord, RunRecord, RunSummary
+from harness.record import AttemptRecord, BuildFailure, RunRecord
+from harness.report import EvaluationReport, Score, TaskScore
+from harness.sample import sample_of
+from harness.store.sql import SqlStore
+
+REPORT = "report.json"
+_MOST_TASKS = 40
+"""Rows of the table of tasks; with more, those that passed every time are left out first."""
 
 
-class RunDocument(Record):
-    """What ``harness run --json`` prints."""
+class ReportDocument(Record):
+    """What ``report.json`` holds and ``harness report --json`` prints. metrics: the numbers under the names that trainers log."""
 
     run: RunRecord
-    summary: RunSummary
+    summary: EvaluationReport
+    metrics: dict[str, float]
+
+
+class RunDocument(ReportDocument):
+    """What ``harness run --json`` prints."""
+
     attempts: tuple[AttemptRecord, ...]
     problems: tuple[str, ...] = ()
     """Tasks that can't run, one message each."""
 
 
+@click.command()
+@click.argument("run")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page to this file instead.")
+@runs_dir_option
+@json_option
+def report(run: str, html: Path | None, runs_dir: Path, as_json: bool) -> None:
+    """Report on RUN: means with standard errors, pass@k, and what has no grade and why.
+
+    RUN is a run's id, or the beginning of it. It may still be going on.
+    """
+    with SqlStore(runs_dir, create=False) as store:
+        record = store.run(run)
+        records = store.attempts(record.id)
+    result = report_on(record, records)
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if html is not None:
+        _write_page(html, record, result, records)
+    if as_json:
+        document = ReportDocument(run=record, summary=result, metrics=result.metrics)
+        click.echo(document.model_dump_json(indent=2))
+    elif html is None:
+        print_report(record, result, records)
+
+
+def _write_page(path: Path, run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord]) -> None:
+    from harness.cli.page.report import render
+
+    try:
+        path.write_text(render(run, result, records, folder=path.absolute().parent), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--html {path}: {error.strerror}. Name a file in a folder that can be written") from error
+    click.echo(f"wrote {path}", err=True)
+
+
 def print_document(
-    record: RunRecord,
-    summary: RunSummary,
+    run: RunRecord,
+    result: EvaluationReport,
     records: Sequence[AttemptRecord],
     failures: Sequence[tuple[Path, UsageError]],
 ) -> None:
-    """One JSON document on standard output."""
+    """What ``harness run --json`` prints."""
     problems = tuple(str(failure) for _, failure in failures)
-    document = RunDocument(run=record, summary=summary, attempts=tuple(records), problems=problems)
+    document = RunDocument(run=run, summary=result, metrics=result.metrics, attempts=tuple(records), problems=problems)
     click.echo(document.model_dump_json(indent=2))
 
 
-def print_summary(
-    record: RunRecord, summary: RunSummary, records: Sequence[AttemptRecord], *, signalled: int | None
+def write_report(run: RunRecord, result: EvaluationReport) -> None:
+    """Keep the report in the run's folder, whole or not at all. Raises OSError."""
+    document = ReportDocument(run=run, summary=result, metrics=result.metrics)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    draft = run.folder / f"{REPORT}.part"
+    draft.write_text(document.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    draft.replace(run.folder / REPORT)
+
+
+def print_report(
+    run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord], *, stopped: str = ""
 ) -> None:
-    """A table of tasks, the run's means, and the time by phase."""
+    """Tables of tasks and benchmarks, the run's numbers, what has no grade, and the time by phase. stopped: by what, if anything."""
     console = text.console()
-    console.print(_tasks(records))
-    mean = "not graded" if summary.mean_reward is None else f"mean reward {text.reward(summary.mean_reward)}"
-    counts = f"{summary.passed} passed, {summary.failed} failed, {summary.ungraded} ungraded"
-    console.print(Text(f"{mean}: {counts}, in {text.seconds(summary.wall_s)}", style="bold"))
-    if len(summary.mean_reward_by_integrity) > 1:
-        tiers = summary.mean_reward_by_integrity.items()
-        console.print("by tier: " + ", ".join(f"{tier} {text.reward(value)}" for tier, value in tiers))
-    for reason, count in summary.ungraded_by_ending.items():
-        details = sorted(
-            {row.detail for row in records if row.reward is None and _reason(row) == reason and row.detail}
+    _print_tasks(console, [task for score in result.benchmarks for task in score.by_task])
+    together = [score for score in result.benchmarks if not score.standalone]
+    if together and len(result.benchmarks) > 1:
+        console.print(_benchmarks([(score.benchmark, score) for score in together] + [("all", result)]))
+    for line in _headline(result):
+        console.print(Text(text.printable(line), style="bold"))
+    if len(result.tiers) > 1:
+        console.print("by tier: " + ", ".join(f"{tier.integrity} {text.estimate(tier)}" for tier in result.tiers))
+    for line in _without_grade(result, records):
+        console.print(Text(text.printable(line)))
+    if result.phase_seconds:
+        phases = (
+            f"{phase} {text.seconds(result.phase_seconds[phase])}" for phase in Phase if phase in result.phase_seconds
         )
-        console.print(Text(text.printable(f"ungraded: {count} × {reason}{f': {details[0]}' if details else ''}")))
-    shown = [(phase, summary.phase_seconds[phase]) for phase in Phase if phase in summary.phase_seconds]
-    console.print("time by phase: " + ", ".join(f"{phase} {text.seconds(spent)}" for phase, spent in shown))
-    if signalled is not None:
-        kept = len(records)
-        console.print(
-            f"stopped by a signal: {kept} verdicts are kept, {record.attempts - kept} attempts were not begun"
-        )
-    console.print(Text(f"run {record.id} is in {record.folder}", style="dim"))
+        console.print("time by phase: " + ", ".join(phases))
+    for failure in result.failed_builds:
+        console.print(Text(text.printable(_failed_build(failure))))
+    for warning, count in result.attempt_warnings.items():
+        console.print(Text(text.printable(f"warning: {count} × {warning}"), style="yellow"))
+    if stopped:
+        missing = result.planned - result.attempts
+        kept = f"{len(records)} verdicts are kept, {missing} attempts were not begun"
+        console.print(f"{stopped}: {kept}. To go on: harness resume {run.id}")
+    console.print(Text(f"run {run.id} is in {run.folder}", style="dim"))
 
 
-def _reason(row: AttemptRecord) -> str:
-    return f"{row.ending}/{row.cause}" if row.cause else str(row.ending)
+def _failed_build(failure: BuildFailure) -> str:
+    instruction = " ".join(failure.instruction.split())
+    where = f" at {instruction[:120]!r}" if instruction else ""
+    log = f"; its log is {failure.log_path}" if failure.log_path else ""
+    return f"build failed{where}: no image for {', '.join(failure.tasks)}{log}"
 
 
-def _tasks(records: Sequence[AttemptRecord]) -> Table:
-    columns = ("task", "attempts", "reward", "passed", "failed", "ungraded", "endings")
+def _headline(result: EvaluationReport) -> Iterable[str]:
+    counts = f"{result.passed} passed, {result.failed} failed, {result.ungraded} ungraded"
+    mean = "not graded" if result.mean_reward is None else f"mean reward {text.estimate(result)}"
+    wall = "" if result.wall_s is None else f", in {text.seconds(result.wall_s)}"
+    yield f"{mean}: {counts}{wall}"
+    if result.n is not None and result.n > 1 and result.pass_at_k:
+        yield f"{_pass_at_k(result)} ({result.complete_tasks} of {result.tasks} tasks have all {result.n} grades)"
+
+
+def _pass_at_k(score: Score) -> str:
+    return ", ".join(f"pass@{k} {text.reward(value)}" for k, value in score.pass_at_k.items())
+
+
+def _without_grade(result: EvaluationReport, records: Sequence[AttemptRecord]) -> Iterable[str]:
+    details: dict[str, str] = {}
+    for record in records:
+        reason = sample_of(record).reason
+        if record.reward is None and record.detail:
+            details[reason] = min(details.get(reason, record.detail), record.detail)
+    if result.aborted and result.aborted_ratio is not None:
+        yield f"aborted: {result.aborted} of {result.attempts} attempts ({result.aborted_ratio:.1%})"
+    for reason, count in result.ungraded_by_ending.items():
+        detail = f": {details[reason]}" if reason in details else ""
+        yield f"ungraded: {count} × {reason}{detail}"
+    if result.retried:
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in result.retried_by_ending.items())
+        yield f"run again, and not counted above: {reasons}"
+
+
+def _benchmarks(rows: Sequence[tuple[str, Score]]) -> Table:
+    columns = ("benchmark", "tasks", "n", "mean reward", "passed", "failed", "ungraded", "aborted", "pass@k")
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
-    by_task: dict[str, list[AttemptRecord]] = {}
-    for row in records:
-        by_task.setdefault(row.key, []).append(row)
-    for name, rows in by_task.items():
-        rewards = [row.reward for row in rows if row.counted and row.reward is not None]
-        mean = sum(rewards) / len(rewards) if rewards else None
-        passed = sum(row.passed for row in rows if row.counted)
-        endings = Counter(text.ending(row.ending, row.cause) for row in rows)
+    for name, score in rows:
         table.add_row(
             Text(text.printable(name)),
-            str(len(rows)),
-            text.reward(mean),
-            str(passed),
-            str(len(rewards) - passed),
-            str(len(rows) - len(rewards)),
-            ", ".join(f"{ending} × {count}" if count > 1 else ending for ending, count in endings.items()),
+            str(score.tasks),
+            "" if score.n is None else str(score.n),
+            text.estimate(score),
+            str(score.passed),
+            str(score.failed),
+            str(score.ungraded),
+            "" if score.aborted_ratio is None else f"{score.aborted_ratio:.1%}",
+            _pass_at_k(score),
         )
     return table
+
+
+def _print_tasks(console: Console, tasks: Sequence[TaskScore]) -> None:
+    shown = list(tasks)
+    if len(shown) > _MOST_TASKS:
+        shown = [task for task in tasks if task.passed < task.attempts][:_MOST_TASKS]
+    columns = ("task", "attempts", "reward", "passed", "failed", "ungraded", "endings")
+    table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for task in shown:
+        endings = (f"{reason} × {count}" if count > 1 else reason for reason, count in task.endings.items())
+        table.add_row(
+            Text(text.printable(task.key)),
+            str(task.attempts),
+            text.reward(task.mean_reward),
+            str(task.passed),
+            str(task.failed),
+            str(task.ungraded),
+            ", ".join(endings),
+        )
+        for step in task.steps:
+            reward = text.reward(step.mean_reward)
+            name = Text(text.printable(f"  {step.step}"), style="dim")
+            table.add_row(name, str(step.reached), reward, str(step.passed), str(step.reached - step.passed))
+    if shown:
+        console.print(table)
+    if left_out := len(tasks) - len(shown):
+        console.print(Text(f"{left_out} more tasks: `harness report RUN --json`, or --html FILE", style="dim"))

@@ -14,7 +14,7 @@ from harness.cli.conduct import Conducted, conduct
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.config import AgentConfig, RunConfig
 from harness.lock import own_run
-from harness.planning import find_slots, plan_slots
+from harness.planning import find_slots, plan_benchmarks, plan_slots
 from harness.record import RunRecord, new_run_id
 from harness.space import DiskReserve
 from harness.store.sql import SqlStore
@@ -72,6 +72,7 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
         command=tuple(sys.argv),
         agent=agent.name,
         attempts=len(slots),
+        benchmarks=plan_benchmarks(slots),
         folder=config.runs_dir / run_id,
         config=config.kept(),
         agent_digest=agent_digest(config.agent.name),
@@ -84,9 +85,8 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
 
 def _warn(loaded: Loaded) -> None:
     """Once per run: what was read but not understood, and tiers that nobody chose."""
-    for task in loaded.tasks:
-        for warning in task.warnings:
-            click.echo(f"warning: {warning}", err=True)
+    for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
+        click.echo(f"warning: {warning}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
     if unset:
         named = ", ".join(unset[:3]) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")

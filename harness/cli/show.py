@@ -12,7 +12,8 @@ from rich.text import Text
 
 from harness.cli import text
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.record import AttemptRecord, summarise
+from harness.evaluation import report_on
+from harness.record import AttemptRecord
 from harness.store.sql import SqlStore
 
 
@@ -33,6 +34,7 @@ def show(attempt: str, config_path: Path | None, runs_dir: Path | None, as_json:
         return
     console = text.console()
     _facts(console, record)
+    _build_failure(console, record)
     _components(console, record)
     _phases(console, record)
     _files(console, record)
@@ -51,6 +53,7 @@ def _facts(console: Console, record: AttemptRecord) -> None:
     ]
     if record.detail:
         rows.append(("detail", record.detail))
+    rows += [("warning", warning) for warning in record.warnings]
     if grade is not None:
         rows += [("grader", f"{run.subject}: test script exited with status {run.exit_status}") for run in grade.runs]
         rows += [("changed", path) for path in grade.changed_paths[:20]]
@@ -61,6 +64,13 @@ def _facts(console: Console, record: AttemptRecord) -> None:
     for name, value in rows:
         table.add_row(Text(name, style="dim"), Text(text.printable(value)))
     console.print(table)
+
+
+def _build_failure(console: Console, record: AttemptRecord) -> None:
+    if (failure := record.build_failure) is not None:
+        console.print(Text(text.printable(f"the build failed at {failure.instruction or 'no instruction'!r}:")))
+        console.print(Text(text.printable(failure.log_tail.rstrip())))
+        console.print(Text(text.printable(f"the whole log is in {failure.log_path}"), style="dim"))
 
 
 def _components(console: Console, record: AttemptRecord) -> None:
@@ -123,7 +133,7 @@ def _list_runs(console: Console, store: SqlStore, *, as_json: bool) -> None:
     columns = ("run", "began", "agent", "attempts", "mean reward", "passed", "ungraded")
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     for run in found:
-        summary = summarise(store.attempts(run.id), wall_s=0.0)
+        summary = report_on(run, store.attempts(run.id))
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
         counts = f"{summary.attempts}/{run.attempts}"
         mean = text.reward(summary.mean_reward)

@@ -11,6 +11,8 @@ from harness.outcome import Cause, Ending
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.report import Score, TierScore
+
 _WIDE = 200
 """Columns where the output is no terminal: tables that another program reads are not cut."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -31,6 +33,13 @@ def printable(text: str) -> str:
 def reward(value: float | None) -> str:
     """A dash for what is not graded, so that it never looks like a zero."""
     return "—" if value is None else f"{value:.4g}"
+
+
+def estimate(score: Score | TierScore) -> str:
+    """A mean with its standard error, where it has one."""
+    if score.mean_reward is None or score.standard_error is None:
+        return reward(score.mean_reward)
+    return f"{reward(score.mean_reward)} ± {score.standard_error:.2g}"
 
 
 def seconds(value: float | None) -> str:

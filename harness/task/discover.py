@@ -125,6 +125,8 @@ class Loaded:
 
     tasks: tuple[Task, ...]
     failures: tuple[tuple[Path, UsageError], ...]
+    warnings: tuple[str, ...] = ()
+    """On several tasks at once; what a task alone is warned of is on the task."""
 
 
 def load_tasks(

@@ -92,3 +92,5 @@ class ResolvedImage(Record):
     built: bool = False
     """Whether this call ran a build (False: found unchanged)."""
     build_log: Path | None = None
+    warnings: tuple[str, ...] = ()
+    """What could not be done as it should have been, though the image can be used; a sentence each."""

@@ -40,7 +40,7 @@ def harness(tmp_path: Path) -> Callable[..., Ran]:
 
     def call(*arguments: object, runs_dir: Path = tmp_path / "runs") -> Ran:
         words = [str(argument) for argument in arguments]
-        if words[0] in ("run", "show", "runs"):
+        if words[0] in ("run", "show", "runs", "report", "compare"):
             words += ["--runs-dir", str(runs_dir)]
         done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, cwd=tmp_path)
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -45,6 +45,24 @@ def test_an_attempt_is_shown_by_the_beginning_of_its_id(harness: Callable[..., R
     assert attempt["id"] in harness("runs", ran.document["run"]["id"]).stdout
 
 
+def test_a_run_is_reported_and_compared_later(harness: Callable[..., Ran], tmp_path: Path):
+    first = harness("run", EXAMPLES / "hello", "-n", "2", "--json").document
+    assert first["run"]["benchmarks"] == [{"benchmark": "examples", "n": 2, "tasks": 1}]
+    assert first["summary"]["pass_at_k"] == {"1": 1.0, "2": 1.0}
+    kept = json.loads((Path(first["run"]["folder"]) / "report.json").read_text())
+    assert kept == harness("report", first["run"]["id"], "--json").document
+    assert kept["metrics"] == {name: first["metrics"][name] for name in kept["metrics"]}
+    page = tmp_path / "page.html"
+    assert harness("report", first["run"]["id"], "--html", page).status == 0
+    assert "<!doctype html>" in page.read_text()
+    second = harness("run", EXAMPLES / "hello", "--agent", "nop", "--json").document
+    compared = harness("compare", first["run"]["id"], second["run"]["id"], "--json").document
+    assert (compared["mean_difference"], compared["losses"], compared["interval"]) == (-1.0, 1, None)
+    unknown = harness("compare", first["run"]["id"], "nothing")
+    assert unknown.status == 2
+    assert unknown.stderr.count("\n") == 1
+
+
 def test_a_new_task_passes_as_it_is(harness: Callable[..., Ran], tmp_path: Path):
     assert harness("init", "my-task").status == 0
     assert harness("run", tmp_path / "my-task", "--agent", "oracle", "--json").rewards == {"my-task": 1.0}

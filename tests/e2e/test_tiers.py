@@ -54,6 +54,13 @@ SOLVED = """#!/bin/bash
 if [ "$(cat /app/answer 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
 
+FORK_BOMB = (
+    "printf '%s\\n' 'import os, time' 'try:' ' while True:' '  if not os.fork():' '   {leave}' '   time.sleep(987)' "
+    "'except BlockingIOError:' ' print(\"refused\", flush=True)' 'time.sleep(987)' > /tmp/bomb.py",
+    "exec python3 /tmp/bomb.py",
+)
+"""Takes every process that the sandbox may have, and stays; ``leave``: what each child does first."""
+
 WRITER = "(while :; do echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json; done) &"
 PLANTED_TEST = "mkdir -p /tests; printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt\\n' > /tests/test.sh; chmod +x /tests/test.sh"
 SHIMS = (
@@ -225,3 +232,12 @@ def test_the_tests_and_the_solution_are_never_in_the_agents_sandbox(bench: Bench
     log = (Path(row["folder"]) / "agent.log").read_text()
     assert "secret" not in log
     assert "\n0\n" in log
+
+
+@pytest.mark.parametrize(("tier", "leave"), [("pristine", "os.setsid()"), ("live", "pass")])
+def test_an_agent_that_uses_up_its_processes_is_graded_on_what_it_left(bench: Bench, tier: str, leave: str):
+    """Its deadline passes while nothing more can be started in the sandbox: a timeout, not an error of the harness."""
+    task = bench.task(tier, SOLVED, more="pids = 40\n[agent]\ntimeout_sec = 3.0\n")
+    row = bench.attempt(task, "echo 42 > /app/answer", *(line.format(leave=leave) for line in FORK_BOMB))
+    assert (row["ending"], row["reward"]) == ("TIMEOUT", 1.0), row["detail"]
+    assert "refused" in (Path(row["folder"]) / "agent.log").read_text()

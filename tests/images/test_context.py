@@ -125,6 +125,43 @@ def test_what_is_ignored_is_neither_counted_nor_checked_nor_entered(tmp_path: Pa
     assert paths(context) == ["Dockerfile", "keep", "kept"], "only the root's file counts"
 
 
+def test_a_folders_own_ignore_file_counts_where_the_root_has_none(tmp_path: Path) -> None:
+    """As Docker reads it when that folder is its context: patterns relative to the folder."""
+    dockerfile = tree(tmp_path / "task/environment", {"keep": "", "skip": "", "a/skip": "", "notes.md": ""})
+    (tmp_path / "task/environment/shared").symlink_to("../shared")
+    (tmp_path / "task/shared").touch()
+    (tmp_path / "task/environment/.dockerignore").write_text("/skip\n**/*.md\n.dockerignore\n")
+    context = scan(dockerfile, root=tmp_path / "task")
+    assert paths(context) == ["Dockerfile", "a", "a/skip", "keep", "shared"], "links may still end below the root"
+    assert context.passed_over is None
+
+
+def test_the_roots_ignore_file_wins_and_the_other_is_named(tmp_path: Path) -> None:
+    dockerfile = tree(tmp_path / "a", {"keep": "", "skip": ""})
+    (tmp_path / "a/.dockerignore").write_text("keep\n.dockerignore\n")
+    (tmp_path / ".dockerignore").write_text("a/skip\n")
+    context = scan(dockerfile, root=tmp_path)
+    assert paths(context) == [".dockerignore", "Dockerfile", "keep"]
+    assert context.passed_over == tmp_path / "a/.dockerignore"
+    assert scan(dockerfile).passed_over is None, "where the folder is the root there is one file"
+
+
+def test_the_ignore_file_of_one_dockerfile_comes_first(tmp_path: Path) -> None:
+    tree(tmp_path / "a", {"one": "", "two": ""})
+    (tmp_path / "a/Dockerfile").rename(tmp_path / "a/x.dockerfile")
+    (tmp_path / "a/.dockerignore").write_text("one\n")
+    (tmp_path / "a/x.dockerfile.dockerignore").write_text("two\n**/*ignore\n")
+    for root in (tmp_path, tmp_path / "a"):
+        assert paths(scan(tmp_path / "a/x.dockerfile", root=root)) == ["one", "x.dockerfile"]
+
+
+def test_the_remedy_names_the_ignore_file_that_counts(tmp_path: Path) -> None:
+    dockerfile = tree(tmp_path / "a", {"1": "", "2": ""})
+    assert f"in {tmp_path}/.dockerignore" in problems(dockerfile, root=tmp_path, max_files=1)
+    (tmp_path / "a/.dockerignore").write_text("1\n")
+    assert f"in {tmp_path}/a/.dockerignore" in problems(dockerfile, root=tmp_path, max_files=1)
+
+
 def test_an_exception_is_found_in_an_ignored_folder(tmp_path: Path) -> None:
     dockerfile = tree(tmp_path, {"data/big": "", "data/deep/keep": "", "other/keep": ""})
     (tmp_path / ".dockerignore").write_text("data\nother\n.dockerignore\n!data/deep/keep\n")

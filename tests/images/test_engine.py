@@ -161,7 +161,11 @@ async def test_an_image_without_a_shell_is_used_as_it_is(setting: Setting) -> No
         image = await resolver.ensure(setting.source(f"FROM {plain.ref}\nENV A=1\n"))
         same = await resolver.with_repositories(image, repositories=[], users=[None], workdir="/srv")
     assert image.env["A"] == "1"
-    assert same == image
+    assert same.id == image.id
+    certificates, git = same.warnings
+    assert image.warnings == (certificates,)
+    assert "certificates can't be added to" in certificates
+    assert "git works in /srv could not be checked" in git
 
 
 REPOSITORIES = """FROM BASE
@@ -209,6 +213,18 @@ async def test_declared_and_discovered_repositories_are_mended_for_each_user_and
         == "grader\nagent\nagent\n"
     )
     assert shell(mended, "git -C /srv/work status --porcelain; stat -c %U .git/index", user="owner") == (0, "owner\n")
+
+
+async def test_a_working_directory_whose_repository_cannot_be_used_is_a_warning(setting: Setting) -> None:
+    broken = "RUN cp -a /srv/other /srv/broken && echo x >/srv/broken/.git/HEAD\nWORKDIR /srv/broken\n"
+    async with setting.resolver() as resolver:
+        image = await resolver.ensure(setting.source(REPOSITORIES + broken))
+        first = await resolver.with_repositories(image, repositories=[], users=["agent"])
+    async with setting.resolver() as resolver:  # a later run finds it, and what was said
+        later = await resolver.with_repositories(image, repositories=[], users=["agent"])
+    (warning,) = first.warnings
+    assert "git as user agent in /srv/broken: " in warning
+    assert later == first
 
 
 async def test_nothing_is_added_where_owner_and_user_agree(setting: Setting) -> None:

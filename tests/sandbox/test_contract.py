@@ -45,6 +45,11 @@ async def test_exec_takes_user_folder_environment_and_input(world: World) -> Non
         assert await ran(sandbox, "cat") == b""
 
 
+async def test_an_ordinary_sandbox_is_all_that_was_asked_for(world: World) -> None:
+    async with world.open() as sandbox:
+        assert sandbox.warnings == ()
+
+
 async def test_the_image_says_user_and_environment(world: World) -> None:
     image = world.image.model_copy(update={"user": "1234:99"})
     async with world.open(image=image) as sandbox:

@@ -28,6 +28,7 @@ from harness.sandbox.docker.sandbox import DockerSandbox
 from harness.sandbox.docker.settings import Settings
 from harness.sandbox.docker.sweep import sweep
 from harness.sandbox.docker.toolbox import Toolbox
+from harness.task.model import Resources
 
 STARTS_AT_ONCE = 6
 CREATE_S = 60.0
@@ -110,7 +111,7 @@ class DockerEngine(DockerImages):
             warnings.append(f"the task asks for {cpus:g} CPUs, the engine has {available}")
             cpus = available
         nofile = min(limits.nofile, self._nofile_ceiling())
-        if nofile < limits.nofile:
+        if nofile < limits.nofile != Resources().nofile:  # nobody asked for the default
             warnings.append(f"the task asks for {limits.nofile:,} open files, the engine can grant {nofile:,}")
         settings = Settings(
             spec=spec,

@@ -16,6 +16,7 @@ import anyio
 from harness.concurrency import shielded
 from harness.errors import EngineError, SandboxGone
 from harness.ports import Command, ExecResult, OutputSink
+from harness.sandbox.docker.client import ApiError
 from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.frames import Frames, Stream
 from harness.sandbox.docker.hijack import Hijacked
@@ -164,7 +165,10 @@ class Execution:
                 with anyio.move_on_after(ANNOUNCE_S):
                     await self._drain(connection, until_announced=True)
                 ended = False
-                with anyio.move_on_after(END_S):
+                with (
+                    anyio.move_on_after(END_S),
+                    suppress(ApiError),
+                ):  # out of processes, the engine can start no shell there
                     ended = await self._end_session()
                 if not ended:
                     await self._container.kill()

@@ -50,9 +50,9 @@ async def sweep(client: EngineClient, *, run: str | None, dry_run: bool) -> Reap
     if dry_run:
         return Reaped(*(tuple(item.id for item in found) for found in (containers, networks, volumes)))
     return Reaped(
-        sandboxes=tuple([c.id for c in containers if await _remove(client, f"/containers/{c.id}", force=True)]),
-        networks=tuple([n.id for n in networks if await _remove(client, f"/networks/{n.id}")]),
-        volumes=tuple([v.id for v in volumes if await _remove(client, f"/volumes/{v.id}", force=True)]),
+        sandboxes=tuple([c.id for c in containers if await remove(client, f"/containers/{c.id}", force=True)]),
+        networks=tuple([n.id for n in networks if await remove(client, f"/networks/{n.id}")]),
+        volumes=tuple([v.id for v in volumes if await remove(client, f"/volumes/{v.id}", force=True)]),
     )
 
 
@@ -60,7 +60,8 @@ def _found(item: Json, key: str) -> _Found:
     return _Found(id=text(item, key), name=text(item, "Name"), labels=mapping(item, "Labels"))
 
 
-async def _remove(client: EngineClient, path: str, *, force: bool = False) -> bool:
+async def remove(client: EngineClient, path: str, *, force: bool = False) -> bool:
+    """False when it has gone already, or something uses it."""
     params = {"force": "1", "v": "1"} if force else {}
     try:
         await client.call("DELETE", path, params=params)

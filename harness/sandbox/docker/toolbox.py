@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from contextlib import suppress
@@ -12,7 +13,8 @@ import anyio
 from harness.concurrency import file_lock
 from harness.errors import EngineError, StartFailed
 from harness.sandbox.docker.client import ApiError, EngineClient
-from harness.sandbox.docker.json import Json, text
+from harness.sandbox.docker.json import Json, items, mapping, text
+from harness.sandbox.docker.sweep import remove
 from harness.task.image import TOOLBOX_IMAGE
 
 LABEL = "harness.toolbox"
@@ -66,3 +68,19 @@ class Toolbox:
         container = text(await self._client.call("POST", "/containers/create", body=body), "Id")
         with suppress(EngineError):  # an unused container of a known image does no harm, and the sweep knows its label
             await self._client.call("DELETE", f"/containers/{container}", params={"force": "1"})
+
+
+async def remove_old_tools(client: EngineClient, *, dry_run: bool) -> tuple[str, ...]:
+    """Remove volumes that were filled from another image than the present toolbox, where no container has them mounted."""
+    try:
+        present = text(await client.call("GET", f"/images/{TOOLBOX_IMAGE}/json"), "Id")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        present = ""
+    unused = {"filters": json.dumps({"label": [LABEL], "dangling": ["true"]})}
+    found = items(await client.call("GET", "/volumes", params=unused), "Volumes")
+    old = [text(volume, "Name") for volume in found if mapping(volume, "Labels").get(LABEL) != present]
+    if dry_run:
+        return tuple(old)
+    return tuple([name for name in old if await remove(client, f"/volumes/{name}")])

@@ -62,6 +62,7 @@ class FakeSandbox:
     ) -> None:
         self.id = id
         self.spec = spec
+        self.warnings: tuple[str, ...] = ()
         self.tree = base.copy()
         self.commands: list[Command] = []
         self.running = True
@@ -170,6 +171,8 @@ class FakeEngine(FakeImages):
         """Those that exist, by id."""
         self.made: list[FakeSandbox] = []
         """Every one that was ever made, in order."""
+        self.warnings: tuple[str, ...] = ()
+        """What each new sandbox warns of."""
         self._programs = {**PROGRAMS, **(programs or {})}
         self._faults = Faults()
 
@@ -189,6 +192,9 @@ class FakeEngine(FakeImages):
         await self._faults.check(Operation.INFO)
         return EngineInfo("fake", "0", "fake", "x86_64", cpus=2, memory_bytes=2**33, root_dir=None)
 
+    def in_use(self) -> frozenset[str]:
+        return frozenset(sandbox.spec.image.id for sandbox in self.sandboxes.values())
+
     @asynccontextmanager
     async def sandbox(self, spec: SandboxSpec) -> AsyncGenerator[FakeSandbox]:
         await self._faults.check(Operation.CREATE)
@@ -197,6 +203,7 @@ class FakeEngine(FakeImages):
             raise StartFailed(f"a sandbox of {spec.image.ref} can't be created: no such image {spec.image.id}")
         digest = hashlib.sha256(f"{id(self)}/{len(self.made)}".encode()).hexdigest()
         sandbox = FakeSandbox(id=digest, spec=spec, base=image.tree, programs=self._programs, faults=self._faults)
+        sandbox.warnings = self.warnings
         self.made.append(sandbox)
         self.sandboxes[sandbox.id] = sandbox
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import anyio.lowlevel
 
 from harness.errors import BuildFailed, ImageUnavailable
-from harness.ports import BuildRequest, EngineImage
+from harness.ports import BuildRequest, EngineImage, StoredImage
 from harness.sandbox.fake.tree import Tree
 from harness.task.image import BASE_IMAGE, with_tag
 
@@ -128,3 +128,30 @@ class FakeImages:
         name = with_tag(tag)
         if name not in found.image.tags:
             self._store(replace(found, image=replace(found.image, tags=(*found.image.tags, name))))
+
+    def in_use(self) -> frozenset[str]:
+        """Ids of images that sandboxes of this engine are made of."""
+        return frozenset()
+
+    async def list_images(self) -> tuple[StoredImage, ...]:
+        await anyio.lowlevel.checkpoint()
+        used = self.in_use()
+        images = [stored.image for stored in self.images.values()]
+        return tuple(
+            StoredImage(image.id, image.tags, image.repo_digests, image.labels, used=image.id in used)
+            for image in images
+        )
+
+    async def remove_image(self, ref: str) -> bool:
+        await anyio.lowlevel.checkpoint()
+        found = self._find(ref)
+        if found is None:
+            return False
+        left = () if ref == found.image.id else tuple(tag for tag in found.image.tags if tag != ref)
+        if left:
+            self._store(replace(found, image=replace(found.image, tags=left)))
+            return True
+        if found.image.id in self.in_use() or (ref == found.image.id and len(found.image.tags) > 1):
+            return False
+        del self.images[found.image.id]
+        return True

@@ -13,7 +13,7 @@ import pytest
 from harness.errors import ImageUnavailable, UnsupportedError
 from harness.images.base import BASE, RECIPES, TOOLBOX, Way, ensure_base
 from harness.images.base.recipe import START
-from harness.ports import BuildRequest, EngineImage
+from harness.ports import BuildRequest, EngineImage, StoredImage
 
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMTIz\n-----END CERTIFICATE-----\n"
 
@@ -53,6 +53,12 @@ class Shelf:
         if ref not in self.registry:
             raise ImageUnavailable(f"{ref}: no such host")
         return self.keep(ref)
+
+    async def list_images(self) -> tuple[StoredImage, ...]:
+        return tuple(StoredImage(i.id, i.tags, i.repo_digests, i.labels, used=False) for i in self.images.values())
+
+    async def remove_image(self, ref: str) -> bool:
+        return self.images.pop(ref, None) is not None
 
     async def build_image(self, request: BuildRequest, log: Callable[[str], None]) -> EngineImage:
         assert START in self.images, "the Dockerfile's base is missing"

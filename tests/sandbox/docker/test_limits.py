@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 
 from harness.ports import Command, Sandbox, SandboxSpec
+from harness.sandbox.docker.client import ApiError
+from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.engine import DockerEngine
+from harness.sandbox.docker.execution import Execution
 from harness.sandbox.docker.owner import parse_owner, this_process
 from harness.task.model import Resources, Security
+from tests.sandbox.conftest import read
 
 pytestmark = pytest.mark.engine
 
 MIB = 1024**2
+
+FORKS = """
+import os, signal, sys, time
+children, said = [], "granted"
+for number in range(int(sys.argv[1])):
+    try:
+        child = os.fork()
+    except BlockingIOError:
+        said = "refused"
+        break
+    if not child:
+        time.sleep(987)
+    children.append(child)
+print(said, flush=True)
+while sys.argv[2] == "stay":
+    time.sleep(1)
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+"""Starts as many processes as it is told, or until one is refused, and says which."""
 
 
 async def inspect(docker: DockerEngine, sandbox: Sandbox) -> Any:
@@ -76,12 +103,48 @@ async def test_defaults_hold_inside(docker: DockerEngine, spec: SandboxSpec) -> 
 
 async def test_too_many_processes_are_refused(docker: DockerEngine, spec: SandboxSpec) -> None:
     async with docker.sandbox(replace(spec, resources=Resources(pids=30))) as sandbox:
-        script = "for i in $(seq 60); do sleep 5 & done 2>/dev/null; echo done"
-        result = await sandbox.exec(Command(["bash", "-c", script], deadline_s=3))
-        # Out of processes, a command can't be ended by its session's number: the sandbox is stopped then. Either way it ends.
-        assert result.exit_status != 0 or b"done" in bytes(result.stdout)
-        usage = (await inspect(docker, sandbox))["HostConfig"]["PidsLimit"]
-        assert usage == 30
+        assert await output(sandbox, f"python3 -c '{FORKS}' 60 kill") == "refused"
+        assert await output(sandbox, f"python3 -c '{FORKS}' 15 kill") == "granted", (
+            "the others have gone, and there is room again"
+        )
+
+
+async def test_out_of_processes_a_command_still_ends_at_its_deadline(docker: DockerEngine, spec: SandboxSpec) -> None:
+    async with docker.sandbox(replace(spec, resources=Resources(pids=30))) as sandbox:
+        script = f"echo kept > /tmp/answer; exec python3 -c '{FORKS}' 60 stay"
+        with anyio.fail_after(20):
+            result = await sandbox.exec(Command(["sh", "-c", script], deadline_s=2))
+        assert result.timed_out
+        assert bytes(result.stdout) == b"refused\n"
+        if (await inspect(docker, sandbox))["State"][
+            "Running"
+        ]:  # it depends on engine and kernel whether a shell got in
+            assert await output(sandbox, f"python3 -c '{FORKS}' 15 kill") == "granted", "nothing of it runs on"
+        assert (await read(sandbox, "/tmp/answer")).getnames() == ["answer"], "its files are there to be graded"
+
+
+class Crowded(Container):
+    """A container that nothing more can be started in, by the harness either, once its command runs."""
+
+    async def create_exec(
+        self, argv: Sequence[str], *, user: str, cwd: str, env: Mapping[str, str], stdin: bool = False
+    ) -> str:
+        if "987" not in argv:
+            raise ApiError("OCI runtime exec failed: fork: resource temporarily unavailable", status=500)
+        return await Container.create_exec(self, argv, user=user, cwd=cwd, env=env, stdin=stdin)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["deadline", "cancelled"])
+async def test_a_command_that_nothing_can_be_started_beside_ends_with_the_sandbox(
+    docker: DockerEngine, spec: SandboxSpec, cancelled: bool
+) -> None:
+    async with docker.sandbox(spec) as sandbox:
+        crowded = Crowded(**{field.name: getattr(sandbox.container, field.name) for field in fields(Container)})
+        command = Command(["sleep", "987"], deadline_s=None if cancelled else 1)
+        with anyio.fail_after(20), anyio.move_on_after(1 if cancelled else 20):
+            result = await Execution(crowded, command, None).run()
+            assert result.timed_out, "a timeout, and not the engine's error"
+        assert (await inspect(docker, sandbox))["State"]["Running"] is False
 
 
 async def test_too_much_memory_ends_the_process_that_takes_it(docker: DockerEngine, spec: SandboxSpec) -> None:
