@@ -10,7 +10,7 @@ from harness.attempt import AttemptPlan, Workshop
 from harness.images.resolve import ImageResolver
 from harness.outcome import Cause, Ending
 from harness.phases import PhaseStamp
-from harness.record import AttemptRecord
+from harness.record import AttemptRecord, failed_builds
 from harness.run import Execution
 from harness.sandbox.fake import FakeEngine
 from harness.task.image import DockerfileBuild

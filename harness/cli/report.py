@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli import text
-from harness.cli.options import json_option, runs_dir_option
+from harness.cli import NOT_GRADED, text
+from harness.cli.damage import named_damage
+from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.errors import ConfigError, UsageError
 from harness.evaluation import report_on
 from harness.outcome import Record
@@ -45,16 +46,18 @@ class RunDocument(ReportDocument):
 @click.command()
 @click.argument("run")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page to this file instead.")
+@config_option
 @runs_dir_option
 @json_option
-def report(run: str, html: Path | None, runs_dir: Path, as_json: bool) -> None:
+def report(run: str, html: Path | None, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> int:
     """Report on RUN: means with standard errors, pass@k, and what has no grade and why.
 
     RUN is a run's id, or the beginning of it. It may still be going on.
     """
-    with SqlStore(runs_dir, create=False) as store:
+    with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
         record = store.run(run)
         records = store.attempts(record.id)
+        damaged = named_damage(store)
     result = report_on(record, records)
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -65,6 +68,7 @@ def report(run: str, html: Path | None, runs_dir: Path, as_json: bool) -> None:
         click.echo(document.model_dump_json(indent=2))
     elif html is None:
         print_report(record, result, records)
+    return NOT_GRADED if damaged else 0
 
 
 def _write_page(path: Path, run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord]) -> None:

@@ -98,6 +98,12 @@ class SqlStore:
             self._damage.setdefault((damage.kind, damage.row), damage)
         return found
 
+    def ended(self, run: str) -> Sequence[str]:
+        """The attempts of a run that have a verdict and are cleaned up, in that order."""
+        query = sa.select(AttemptRow.id).where(AttemptRow.run == run, AttemptRow.finished_at.is_not(None))
+        with self._database.reading() as connection:
+            return connection.scalars(query.order_by(AttemptRow.finished_at, AttemptRow.id)).all()
+
     def attempt(self, prefix: str) -> AttemptRecord:
         """The attempt that a prefix of its id names. Raises ConfigError and StoreError like `run`."""
         identifier = self._one(AttemptRow, prefix, Kind.ATTEMPT)
