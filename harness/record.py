@@ -167,7 +167,7 @@ class RunRecord(Record):
         update = {"config": config, "folder": folder, "paused_s": paused_s, "finished_at": None, "ended": None}
         return self.model_copy(update=update)
 
-    def state(self, *, owned: bool, cancelling: bool = False) -> RunState:
+    def standing(self, *, owned: bool, cancelling: bool = False) -> RunState:
         """How it stands. owned: a process holds its lock. cancelling: that process was asked to stop."""
         if owned:
             return RunState.CANCELLING if cancelling else RunState.RUNNING

@@ -23,5 +23,5 @@ class Standing(Record):
 def look(store: SqlStore, run: str) -> Standing:
     """How the run stands now. An owner records how it ended before it lets go of the lock, so the lock is looked at first."""
     owned = is_held(store.folder / run)
-    state = store.run(run).state(owned=owned, cancelling=owned and store.cancelling(run))
+    state = store.run(run).standing(owned=owned, cancelling=owned and store.cancelling(run))
     return Standing(run=run, state=state)

@@ -39,11 +39,11 @@ def a_run(folder: Path, identifier: str, **more: object) -> RunRecord:
 
 def keep(folder: Path, run: RunRecord, samples: Sequence[Sample], detail: str = "") -> None:
     with SqlStore(folder) as store:
-        store.save_run(run)
+        owned = store.begin(run, ())
         for sample in samples:
             record = a_record(run.folder, sample, run=run.id, detail=detail)
             record.folder.mkdir(parents=True)
-            store.save_attempt(record)
+            owned.save_attempts([record])
 
 
 @pytest.fixture
