@@ -12,10 +12,10 @@ from typing import assert_never
 
 from harness.archive import Folder, Tree, keep, pack, read_file, regular_files
 from harness.concurrency import in_thread
-from harness.errors import CapExceeded, GraderError, PathMissing, SandboxGone, StartFailed, TransferFailed
+from harness.errors import CapExceeded, EngineError, EngineUnreachable, GraderError, PathMissing, TransferFailed
 from harness.graders.artifacts import KeptArtifacts, graded_paths
 from harness.graders.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, read_rewards
-from harness.graders.tiers import changed_system_paths, interpreter
+from harness.graders.tiers import Changed, changed_system_paths, interpreter
 from harness.outcome import GraderRun, GradingStatus, Integrity, RewardComponent, weighted_mean
 from harness.ports import TOOLBOX, ArchiveCaps, Command, ExecResult, GradeRequest, Sandbox
 from harness.task.places import ARTIFACTS, LOGS, RESULTS, TESTS
@@ -42,7 +42,7 @@ class Finding:
     run: GraderRun
     reward: float | None
     components: tuple[RewardComponent, ...]
-    changed_paths: tuple[str, ...]
+    changed: Changed
 
 
 async def execute(request: GradeRequest, subject: Subject) -> Finding:
@@ -51,12 +51,15 @@ async def execute(request: GradeRequest, subject: Subject) -> Finding:
     A sandbox of the agent's that can't be restarted is not such a failure: the agent may have seen to it.
     """
     began = time.monotonic()
-    changed: tuple[str, ...] = ()
+    changed = Changed()
     components: tuple[RewardComponent, ...] = ()
     exit_status: int | None = None
     message = ""
-    try:
-        async with _opened(request, subject) as sandbox:
+    async with _opened(request, subject) as sandbox:
+        try:
+            if request.integrity is Integrity.RESTARTED and subject is not Subject.CONTROL:
+                await sandbox.stop()
+                await sandbox.start()
             if subject is Subject.ATTEMPT:
                 changed = await changed_system_paths(request)
             result = await _run_tests(request, sandbox, subject)
@@ -64,12 +67,10 @@ async def execute(request: GradeRequest, subject: Subject) -> Finding:
             if result.timed_out:
                 raise GraderError(f"the grader did not end within {request.step.grader.timeout_s:g} s")
             components = await _read_result(request, sandbox)
-    except (GraderError, SandboxGone, TransferFailed) as error:
-        message = str(error)
-    except StartFailed as error:
-        if subject is Subject.CONTROL or request.integrity is Integrity.PRISTINE:
+        except EngineUnreachable:
             raise
-        message = str(error)
+        except (GraderError, EngineError) as error:  # from here on the agent's files may be the reason
+            message = str(error)
     reward = weighted_mean(components)
     if components and reward is None:
         message = "no reward component carries weight, so there is nothing to grade by"
@@ -91,11 +92,7 @@ async def _opened(request: GradeRequest, subject: Subject) -> AsyncGenerator[San
             role = "grader" if subject is Subject.ATTEMPT else subject.value
             async with request.open_sandbox(role) as sandbox:
                 yield sandbox
-        case _, Integrity.RESTARTED:
-            await request.sandbox.stop()
-            await request.sandbox.start()
-            yield request.sandbox
-        case _, Integrity.LIVE:
+        case _, Integrity.RESTARTED | Integrity.LIVE:
             yield request.sandbox
         case _ as never:
             assert_never(never)

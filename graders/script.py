@@ -79,8 +79,8 @@ def _graded(request: GradeRequest, findings: list[Finding], broken: EngineError 
         integrity=request.integrity,
         attribution=attribution,
         runs=tuple(finding.run for finding in findings),
-        changed_paths=first.changed_paths,
-        holes=HOLES[request.integrity],
+        changed_paths=first.changed.paths,
+        holes=HOLES[request.integrity] + first.changed.hole,
         message=message,
     )
 

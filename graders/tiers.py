@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from harness.errors import EngineError, EngineUnreachable, SandboxGone
 from harness.outcome import Integrity
 from harness.ports import TOOLBOX, GradeRequest
 from harness.task.places import TESTS
@@ -29,12 +31,26 @@ SYSTEM_PREFIXES = ("/bin/", "/sbin/", "/lib", "/usr/", "/etc/", "/opt/", "/root/
 _MAX_CHANGED = 200
 
 
-async def changed_system_paths(request: GradeRequest) -> tuple[str, ...]:
-    """System paths of the agent's sandbox that differ from its image, at most 200; none in the pristine tier."""
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """System paths of the agent's sandbox that differ from its image, at most 200. ``hole``: why they are not known."""
+
+    paths: tuple[str, ...] = ()
+    hole: tuple[str, ...] = ()
+
+
+async def changed_system_paths(request: GradeRequest) -> Changed:
+    """None in the pristine tier. A file system that the engine can't compare with its image is the agent's, and graded all the same."""
     if request.integrity is Integrity.PRISTINE:
-        return ()
-    changed = await request.sandbox.changes()
-    return tuple(path for path in changed if path.startswith(SYSTEM_PREFIXES))[:_MAX_CHANGED]
+        return Changed()
+    try:
+        changed = await request.sandbox.changes()
+    except (SandboxGone, EngineUnreachable):
+        raise
+    except EngineError as error:
+        await request.log(f"[harness] what the agent changed can't be listed: {error}\n".encode())
+        return Changed(hole=("what the agent changed could not be listed",))
+    return Changed(tuple(path for path in changed if path.startswith(SYSTEM_PREFIXES))[:_MAX_CHANGED])
 
 
 def interpreter(request: GradeRequest) -> list[str]:

@@ -5,14 +5,15 @@ Nothing is ever extracted onto the host. What comes out of a sandbox stays insid
 
 from __future__ import annotations
 
+import os
 import posixpath
 import tarfile
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import IO, Any, cast
 
 import anyio
 
@@ -22,6 +23,10 @@ from harness.errors import TransferFailed
 CHUNK_BYTES = 256 * 1024
 _IN_MEMORY_BYTES = 8 * 1024 * 1024
 _SPECIAL_BITS = 0o7000
+_FORMAT, _ENCODING, _ERRORS = tarfile.PAX_FORMAT, "utf-8", "surrogateescape"
+_HOLE_BYTES = 4096
+_MAX_LINES, _MAX_NAME = 1000, 200
+"""Of what is said about members that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ async def pack(entries: Sequence[Folder | Tree]) -> AsyncGenerator[bytes]:
 
 
 def _write_entries(spool: IO[bytes], entries: tuple[Folder | Tree, ...]) -> None:
-    with tarfile.open(fileobj=spool, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(fileobj=spool, mode="w", format=_FORMAT) as archive:
         for entry in entries:
             match entry:
                 case Folder():
@@ -97,10 +102,18 @@ async def read_file(path: Path) -> AsyncGenerator[bytes]:
 
 
 async def keep(stream: AsyncIterable[bytes], path: Path) -> None:
-    """Write a stream to a file."""
+    """Write a stream to a file. Zeros become holes: what takes no room in a sandbox takes none here."""
     async with await anyio.open_file(path, "wb") as target:
         async for chunk in stream:
-            await target.write(chunk)
+            if _is_hole(chunk):
+                await target.seek(len(chunk), os.SEEK_CUR)
+            else:
+                await target.write(chunk)
+        await target.truncate()
+
+
+def _is_hole(data: bytes) -> bool:
+    return len(data) >= _HOLE_BYTES and data == bytes(len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +129,46 @@ def clean(sources: Sequence[Source], target: Path) -> tuple[str, ...]:
     """Merge raw archives into one that is rooted at ``/`` and safe to unpack in a fresh sandbox. Blocking.
 
     Files, folders and links are kept with owners and modes; set-id and sticky bits of files, devices, FIFOs, and members
-    whose name or hard link leaves the source's path are not. Returns what was left out, a line each.
+    whose name or hard link leaves the source's path are not. Returns what was left out, a line each, with a bound.
     """
     left_out: list[str] = []
-    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
+    untold = 0
+    with target.open("wb") as file:
         for source in sources:
+            missing: set[int] = set()
             with _opened(source.raw) as raw:
-                for member in raw:
-                    if reason := _rejects(member, source):
-                        left_out.append(f"{source.path}: {member.name!r} {reason}")
+                for member in _members(raw):
+                    if reason := _rejects(member, source) or _rejects_link(member, missing):
+                        missing.add(hash(member.name))
+                        if len(left_out) < _MAX_LINES:
+                            left_out.append(f"{source.path}: {member.name[:_MAX_NAME]!r} {reason}")
+                        else:
+                            untold += 1
                         continue
-                    content = raw.extractfile(member) if member.isfile() else None
-                    archive.addfile(_moved(member, source), content)
-    return tuple(left_out)
+                    file.write(_moved(member, source).tobuf(_FORMAT, _ENCODING, _ERRORS))
+                    if (content := raw.extractfile(member) if member.isfile() else None) is not None:
+                        _copy(content, file, member.size)
+        file.write(bytes(2 * tarfile.BLOCKSIZE))
+    return (*left_out, f"{untold:,} more") if untold else tuple(left_out)
+
+
+def _copy(content: IO[bytes], file: IO[bytes], size: int) -> None:
+    """A member's content, up to its last block's end."""
+    for start in range(0, size, CHUNK_BYTES):
+        chunk = content.read(min(CHUNK_BYTES, size - start))
+        if _is_hole(chunk):
+            file.seek(len(chunk), os.SEEK_CUR)
+        else:
+            file.write(chunk)
+    file.write(bytes(-size % tarfile.BLOCKSIZE))
+
+
+def _members(archive: tarfile.TarFile) -> Generator[tarfile.TarInfo]:
+    """One by one. `tarfile` would remember them all, and a policy may leave hundreds of thousands with long names."""
+    remembered: list[tarfile.TarInfo] = cast("Any", archive).members
+    while (member := archive.next()) is not None:
+        remembered.clear()
+        yield member
 
 
 @contextmanager
@@ -155,6 +195,11 @@ def _rejects(member: tarfile.TarInfo, source: Source) -> str | None:
     return None
 
 
+def _rejects_link(member: tarfile.TarInfo, missing: Set[int]) -> str | None:
+    """A hard link whose file is left out could not be made. ``missing``: the hashes of names, which may be long and many."""
+    return "is a hard link to what is left out" if member.islnk() and hash(member.linkname) in missing else None
+
+
 def _within(name: str, top: str) -> bool:
     parts = name.rstrip("/").split("/")
     return parts[0] == top and ".." not in parts and not name.startswith("/")
@@ -179,7 +224,8 @@ def _moved(member: tarfile.TarInfo, source: Source) -> tarfile.TarInfo:
         moved.mode = member.mode & ~_SPECIAL_BITS
     else:
         moved.mode = member.mode & ~0o6000
-    moved.pax_headers = {key: value for key, value in member.pax_headers.items() if not key.startswith("SCHILY.xattr")}
+    # They would win over the name that was just given, and hold extended attributes.
+    moved.pax_headers = {}
     return moved
 
 
@@ -190,7 +236,7 @@ def regular_files(raw: Path, names: Sequence[str], *, max_bytes: int) -> dict[st
     """
     found: dict[str, bytes] = {}
     with _opened(raw) as archive:
-        for member in archive:
+        for member in _members(archive):
             folder, _, name = member.name.rstrip("/").rpartition("/")
             if "/" in folder or name not in names:
                 continue

@@ -15,9 +15,9 @@ from harness.attempt import AttemptPlan, Workshop
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
 from harness.errors import ConfigError, ContextError, UsageError
 from harness.graders.script import ScriptGrader
-from harness.images import ImageMap, ImageResolver
 from harness.images.build import default_cache
-from harness.images.resolve import check_build
+from harness.images.mapping import ImageMap
+from harness.images.resolve import ImageResolver, check_build
 from harness.images.sweep import images_in_use
 from harness.planning import PlannedSlot
 from harness.ports import Agent

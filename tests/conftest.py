@@ -15,6 +15,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow at times: how long one example takes says nothing about it.
+settings.register_profile("harness", deadline=None)
+settings.load_profile("harness")
 
 MAY_SKIP = ("gpu",) if os.environ.get("CI") else ("gpu", "harbor")
 _skipped: list[str] = []

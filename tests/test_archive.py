@@ -1,13 +1,16 @@
 """Archives: what leaves a sandbox can do no harm where it enters."""
 
+import filecmp
 import io
 import os
 import tarfile
+import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from harness.archive import Folder, Source, Tree, clean, pack, regular_files
+from harness.archive import Folder, Source, Tree, clean, keep, pack, regular_files
 from harness.errors import TransferFailed
 
 
@@ -22,8 +25,8 @@ def member(
     return info, content
 
 
-def write(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    with tarfile.open(path, "w") as archive:
+def write(path: Path, *members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=format) as archive:
         for info, content in members:
             archive.addfile(info, io.BytesIO(content))
     return path
@@ -96,6 +99,71 @@ def test_excluded_members_are_left_out(tmp_path: Path):
     )
     clean([Source(raw, "/out", exclude=("*.log", "cache"))], tmp_path / "out.tar")
     assert set(names(tmp_path / "out.tar")) == {"out", "out/kept"}
+
+
+@pytest.mark.parametrize("name", ["é", "x" * 200, "nonutf\udcff", "a\nb", "d" * 150 + "/" + "e" * 150])
+def test_a_member_that_needs_an_extended_header_goes_to_its_absolute_place_too(tmp_path: Path, name: str):
+    raw = write(
+        tmp_path / "raw.tar",
+        member("app", tarfile.DIRTYPE),
+        member(f"app/{name}", content=b"x", mtime=5.25, pax_headers={"SCHILY.xattr.security.capability": "x"}),
+        member("app/hard", tarfile.LNKTYPE, linkname=f"app/{name}"),
+        member(f"app/{name}2", tarfile.LNKTYPE, linkname=f"app/{name}"),
+    )
+    assert clean([Source(raw, "/home/worker/app")], tmp_path / "out.tar") == ()
+    kept = names(tmp_path / "out.tar")
+    place = f"home/worker/app/{name}"
+    assert set(kept) == {"home/worker/app", place, "home/worker/app/hard", f"{place}2"}
+    assert {kept["home/worker/app/hard"].linkname, kept[f"{place}2"].linkname} == {place}
+    assert kept[place].mtime == 5.25
+    assert not any("xattr" in key for key in kept[place].pax_headers)
+
+
+def test_a_hard_link_to_what_is_left_out_is_left_out_too(tmp_path: Path):
+    raw = write(
+        tmp_path / "raw.tar",
+        member("app", tarfile.DIRTYPE),
+        member("app/pipe", tarfile.FIFOTYPE),
+        member("app/second", tarfile.LNKTYPE, linkname="app/pipe"),
+        member("app/third", tarfile.LNKTYPE, linkname="app/second"),
+        member("app/kept", content=b"x"),
+    )
+    assert len(clean([Source(raw, "/app")], tmp_path / "out.tar")) == 3
+    assert set(names(tmp_path / "out.tar")) == {"app", "app/kept"}
+
+
+def test_many_members_with_long_names_take_little_memory(tmp_path: Path):
+    many = (member(f"app/{'x' * 3000}{number}", tarfile.FIFOTYPE) for number in range(1200))
+    more = (member(f"app/{'y' * 3000}{number}", content=b"x") for number in range(1200))
+    raw = write(tmp_path / "raw.tar", member("app", tarfile.DIRTYPE), *many, *more)
+    tracemalloc.start()
+    left_out = clean([Source(raw, "/app")], tmp_path / "out.tar")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+    assert len(left_out) == 1001
+    assert left_out[-1] == "200 more"
+    assert max(map(len, left_out)) < 400
+
+
+async def test_zeros_take_no_room_on_the_host(tmp_path: Path):
+    size = 64 * 1024 * 1024
+    content = b"begin" + bytes(size - 8) + b"end"
+    source = write(tmp_path / "source.tar", member("big", content=content))
+
+    async def stream() -> AsyncIterator[bytes]:
+        with source.open("rb") as file:
+            while chunk := file.read(256 * 1024):
+                yield chunk
+
+    await keep(stream(), tmp_path / "raw.tar")
+    assert filecmp.cmp(source, tmp_path / "raw.tar", shallow=False)
+    clean([Source(tmp_path / "raw.tar", "/app/big")], tmp_path / "out.tar")
+    with tarfile.open(tmp_path / "out.tar") as archive:
+        kept = archive.extractfile("app/big")
+        assert kept is not None
+        assert kept.read() == content
+    assert all((tmp_path / name).stat().st_blocks * 512 < 2_000_000 for name in ("raw.tar", "out.tar"))
 
 
 def test_junk_instead_of_an_archive_is_a_failed_transfer(tmp_path: Path):

@@ -174,7 +174,7 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=100))
 def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "harness.toml").write_bytes(content)

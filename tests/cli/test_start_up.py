@@ -1,5 +1,6 @@
 """Start-up is part of the product: help and version load nothing heavy."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def test_every_command_has_help():
 
     for name in COMMANDS:
         result = CliRunner().invoke(cli, [name, "--help"])
+        assert gc.isenabled()
         assert result.exit_code == 0, name
         assert "Usage" in result.output
 

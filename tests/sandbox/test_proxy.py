@@ -268,7 +268,7 @@ async def test_what_can_be_read_in_two_ways_is_refused(request_line: str) -> Non
         assert outside.dialled == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.binary(max_size=300), st.sampled_from([b"", b"CONNECT example.org:443 HTTP/1.1\r\n", b"GET http://example.org"])
 )

@@ -18,7 +18,7 @@ from harness.task.load import load_task
 
 from .conftest import MakeTask
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 PLAIN = st.characters(exclude_categories=["Cs"])
 WORDS = st.sampled_from(

@@ -24,6 +24,7 @@ from harness.sandbox.docker.json import Json, text
 API_VERSION = (1, 41)
 """What Docker 20.10 speaks. An engine that no longer does is spoken to in the oldest version that it still knows."""
 CALL_TIMEOUT_S = 120.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 
 Params = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -81,8 +82,17 @@ class Answer:
         except (aiohttp.ClientError, OSError) as error:
             raise StreamCut(f"the engine's answer to {self._what} was cut off: {error!r}") from error
 
+    async def whole(self, max_bytes: int) -> bytes:
+        """The whole body. Raises StreamCut, or EngineError where it is longer than ``max_bytes``."""
+        data = bytearray()
+        async for chunk in self.chunks():
+            data += chunk
+            if len(data) > max_bytes:
+                raise EngineError(f"the engine's answer to {self._what} is longer than {max_bytes:,} bytes")
+        return bytes(data)
+
     async def objects(self) -> AsyncIterator[Json]:
-        """The JSON documents of a progress stream, one by one. Raises StreamCut."""
+        """The JSON documents of a progress stream, one by one. Raises StreamCut, or EngineError where they aren't JSON."""
         decoder = json.JSONDecoder()
         pending = ""
         buffer = bytearray()
@@ -94,11 +104,14 @@ class Answer:
             buffer = bytearray(rest)
             pending = whole.decode("utf-8", "replace").strip()
             while pending:
-                document, end = decoder.raw_decode(pending)
+                try:
+                    document, end = decoder.raw_decode(pending)
+                except ValueError as error:
+                    raise _not_json(self._what, pending.encode()) from error
                 yield document
                 pending = pending[end:].lstrip()
         if buffer.strip():
-            yield decoder.decode(buffer.decode("utf-8", "replace"))
+            yield _parsed(bytes(buffer), self._what)
 
 
 class EngineClient:
@@ -144,18 +157,22 @@ class EngineClient:
         params: Params = NO_PARAMS,
         body: Json = None,
         timeout_s: float = CALL_TIMEOUT_S,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> Json:
-        """One request and its whole answer: a JSON value, None where the answer is empty, a string where it isn't JSON."""
+        """One request and its whole answer: a JSON value, None where the answer is empty, a string where it isn't JSON.
+
+        max_bytes: of the answer; one that is longer raises EngineError.
+        """
         try:
             with anyio.fail_after(timeout_s):
                 async with self.open(method, path, params=params, body=body) as answer:
-                    data = b"".join([chunk async for chunk in answer.chunks()])
+                    data = await answer.whole(max_bytes)
                     is_json = answer.header("Content-Type").startswith("application/json")
         except TimeoutError as error:
             raise EngineError(f"the engine didn't answer {method} {path} within {timeout_s:g} s") from error
         if not data:
             return None
-        return json.loads(data) if is_json else data.decode("utf-8", "replace")
+        return _parsed(data, f"{method} {path}") if is_json else data.decode("utf-8", "replace")
 
     @asynccontextmanager
     async def open(
@@ -173,9 +190,10 @@ class EngineClient:
         """
         url = self._base + await self._prefix() + path
         async with self._send(method, url, params, body, content) as response:
+            answer = Answer(response, f"{method} {path}")
             if response.status >= 400:
-                raise _api_error(method, path, response.status, await response.read())
-            yield Answer(response, f"{method} {path}")
+                raise _api_error(method, path, response.status, await answer.whole(MAX_ANSWER_BYTES))
+            yield answer
 
     async def hijack(self, path: str, *, params: Params = NO_PARAMS, body: Json = None) -> hijack.Hijacked:
         """POST, and take over the connection."""
@@ -202,10 +220,10 @@ class EngineClient:
 
     async def _negotiate(self) -> str:
         async with self._send("GET", self._base + "/version", NO_PARAMS, None, None) as response:
-            data = await response.read()
+            data = await Answer(response, "GET /version").whole(MAX_ANSWER_BYTES)
             if response.status >= 400:
                 raise _api_error("GET", "/version", response.status, data)
-        answer: Json = json.loads(data)
+        answer = _parsed(data, "GET /version")
         newest, oldest = _version(text(answer, "ApiVersion")), _version(text(answer, "MinAPIVersion"))
         if newest < API_VERSION:
             raise UnsupportedError(
@@ -246,6 +264,17 @@ def _api_error(method: str, path: str, status: int, body: bytes) -> ApiError:
         message = ""
     message = message or body[:500].decode("utf-8", "replace").strip() or "no message"
     return ApiError(f"{message} ({method} {path}: {status})", status=status)
+
+
+def _parsed(data: bytes, what: str) -> Json:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise _not_json(what, data) from error
+
+
+def _not_json(what: str, data: bytes) -> EngineError:
+    return EngineError(f"the engine's answer to {what} isn't JSON: {data[:40]!r}. Does a Docker engine listen there?")
 
 
 def _version(value: str) -> tuple[int, int]:

@@ -20,13 +20,15 @@ from harness.sandbox.docker.client import ApiError
 from harness.sandbox.docker.container import Container
 from harness.sandbox.docker.frames import Frames, Stream
 from harness.sandbox.docker.hijack import Hijacked
-from harness.sandbox.docker.json import member, number
+from harness.sandbox.docker.json import Json, member, number
 from harness.sandbox.docker.session import Announcement, announced, end_session
 from harness.sandbox.kept import Kept
 
 NOT_EXECUTABLE, NOT_FOUND, KILLED = 126, 127, 137
 ANNOUNCE_S = 10.0
 """For a command that must be ended to say its number, if it hasn't yet."""
+SILENT_S = 2.0
+"""The same for one that runs: a shell says it at once, and only one that the policy put in its place never does."""
 END_S = 10.0
 """For ending a session. After this the sandbox is stopped."""
 DRAIN_S = 3.0
@@ -47,6 +49,8 @@ class Execution:
         self._frames = Frames()
         self._pieces: deque[tuple[Stream, bytes]] = deque()
         self._announcement = Announcement()
+        self._settled = anyio.Event()
+        """The announcement has come, or can't come any more."""
         self._wrapped = False
         self._exec_id = ""
         self._connection: Hijacked | None = None
@@ -115,7 +119,7 @@ class Execution:
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from group.exceptions[0].__cause__  # sending raises nothing: it is the draining's
 
-    async def _drain(self, connection: Hijacked, *, until_announced: bool = False) -> None:
+    async def _drain(self, connection: Hijacked) -> None:
         """Take output until its end. Pieces wait in a queue, so that a cancellation in the sink loses none."""
         while True:
             while self._pieces:
@@ -127,10 +131,11 @@ class Execution:
                 self._kept[stream].feed(piece)
                 if self._sink is not None and (self._announcement.pid is not None or not self._wrapped):
                     await self._sink(piece)
-            if until_announced and not self._announcement.pending:
-                return
+            if not self._announcement.pending:
+                self._settled.set()
             data = await connection.receive()
             if not data:
+                self._settled.set()
                 return
             self._pieces.extend(self._frames.feed(data))
 
@@ -156,34 +161,68 @@ class Execution:
         self._frames = Frames()
 
     async def _end(self, *, drain: bool) -> None:
-        """End the session; when that can't be done or proven, stop the sandbox."""
+        """End the session; when that can't be done or proven, stop the sandbox.
+
+        Output is taken all the while: the engine holds the end of a command, and of its sandbox, back until that has gone somewhere.
+        """
         connection = self._connection
         if connection is None:
             return
+        failure: EngineError | None = None
+        taken = anyio.Event()
         with anyio.CancelScope(shield=True):
-            with suppress(SandboxGone):  # then nothing runs in it any more
-                with anyio.move_on_after(ANNOUNCE_S):
-                    await self._drain(connection, until_announced=True)
-                ended = False
-                with (
-                    anyio.move_on_after(END_S),
-                    suppress(ApiError),
-                ):  # out of processes, the engine can start no shell there
-                    ended = await self._end_session()
-                if not ended:
-                    await self._container.kill()
-            if drain:
-                with anyio.move_on_after(DRAIN_S):
-                    await self._drain(connection)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._take, connection, taken)
+                try:
+                    await self._end_command()
+                except SandboxGone:
+                    pass  # then nothing runs in it any more
+                except EngineError as error:
+                    failure = error
+                if drain and failure is None:
+                    with anyio.move_on_after(DRAIN_S):
+                        await taken.wait()
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _take(self, connection: Hijacked, taken: anyio.Event) -> None:
+        """Drain, whatever happens: neither a connection that breaks nor a sink that fails keeps a command from being ended."""
+        while not taken.is_set():
+            try:
+                await self._drain(connection)
+            except EngineError:
+                self._settled.set()
+            except Exception:  # noqa: BLE001 - the sink is the caller's code
+                self._sink = None
+                continue
+            taken.set()
+
+    async def _end_command(self) -> None:
+        silent = self._announcement.pending
+        with anyio.move_on_after(ANNOUNCE_S):
+            while silent:
+                with anyio.move_on_after(SILENT_S):
+                    await self._settled.wait()
+                silent = not self._settled.is_set() and await self._is_running() is not True
+        ended = False
+        # Out of processes, the engine can start no shell there.
+        with anyio.move_on_after(END_S), suppress(ApiError):
+            ended = await self._end_session()
+        if not ended:
+            await self._container.kill()
 
     async def _end_session(self) -> bool:
         if self._announcement.pid is not None and not await end_session(self._container, self._announcement.pid):
             return False
         for pause_s in (0.005, 0.02, 0.1, 0.5):
-            if member(await self._container.inspect_exec(self._exec_id), "Running") is False:
+            if await self._is_running() is False:
                 return True
             await anyio.sleep(pause_s)
         return False
+
+    async def _is_running(self) -> Json:
+        return member(await self._container.inspect_exec(self._exec_id), "Running")
 
     async def _close(self) -> None:
         if self._connection is not None:

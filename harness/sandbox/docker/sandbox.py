@@ -28,6 +28,8 @@ HOSTS_PATH = "/etc/hosts"
 OWN_PATHS = frozenset({TOOLBOX, TOOLBOX.rpartition("/")[0], "/sbin/docker-init", "/usr/sbin/docker-init"})
 """Mount points that the harness and the engine make in every sandbox."""
 ALREADY_STARTED = 304
+MAX_CHANGES_BYTES = 16 * 1024 * 1024
+"""Of the engine's list of paths that differ, which is as long as the agent likes."""
 MODIFIED = 0
 """What the engine says of a path that was there before."""
 _SMALL = ArchiveCaps(max_bytes=64 * 1024, max_members=1)
@@ -73,7 +75,9 @@ class DockerSandbox:
 
     async def changes(self) -> tuple[str, ...]:
         try:
-            answer = await self.container.client.call("GET", f"/containers/{self.id}/changes")
+            answer = await self.container.client.call(
+                "GET", f"/containers/{self.id}/changes", max_bytes=MAX_CHANGES_BYTES
+            )
         except ApiError as error:
             if error.status == 404:
                 raise SandboxGone(f"the sandbox {self.container.short_id} is gone: {error}") from error
@@ -99,9 +103,9 @@ def _foreign(found: Mapping[str, int | None], own: Set[str]) -> tuple[str, ...]:
     """The paths that differ, without our own, and without folders that differ only because those lie in them."""
     above_own = {str(folder) for path in own & found.keys() for folder in PurePosixPath(path).parents}
     explained = {path for path in above_own if found.get(path) == MODIFIED}
-    foreign = set(found) - own - explained
-    above_foreign = {str(folder) for path in foreign for folder in PurePosixPath(path).parents}
-    return tuple(path for path in found if path in foreign or (path in explained and path in above_foreign))
+    foreign = [path for path in found if path not in own and path not in explained]
+    above_foreign = {folder for folder in explained if any(path.startswith(f"{folder}/") for path in foreign)}
+    return tuple(path for path in found if path not in own and (path not in explained or path in above_foreign))
 
 
 async def _boot(container: Container) -> None:

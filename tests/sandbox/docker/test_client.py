@@ -99,6 +99,59 @@ async def test_an_answer_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
             await client.call("GET", "/a")
 
 
+async def test_an_answer_that_is_no_json_is_an_error(tmp_path: Path) -> None:
+    async def garble(request: web.Request) -> web.Response:
+        return web.Response(body=b'{"Id": \xff\xfe', content_type="application/json")
+
+    async with engine(tmp_path, ("/v1.41/a", garble)) as client:
+        with pytest.raises(EngineError, match="isn't JSON"):
+            await client.call("GET", "/a")
+        async with client.open("GET", "/a") as answer:
+            with pytest.raises(EngineError, match="isn't JSON"):
+                _ = [document async for document in answer.objects()]
+
+
+async def test_a_socket_that_speaks_http_but_is_no_engine_is_an_error(tmp_path: Path) -> None:
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    application = web.Application()
+    application.add_routes([web.get("/version", page)])
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "socket")).start()
+    async with EngineClient(UnixAddress(str(tmp_path / "socket"))) as client:
+        with pytest.raises(EngineError, match="Does a Docker engine listen there"):
+            await client.call("GET", "/info")
+    await runner.cleanup()
+
+
+async def test_an_error_that_is_cut_off_is_an_error_of_the_engines(tmp_path: Path) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=500, headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"half")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with engine(tmp_path, ("/v1.41/a", cut)) as client:
+        with pytest.raises(EngineError):
+            await client.call("GET", "/a")
+
+
+async def test_an_answer_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(bytes(10_000))
+
+    async with engine(tmp_path, ("/v1.41/a", endless)) as client:
+        with pytest.raises(EngineError, match="longer than 100,000 bytes"):
+            await client.call("GET", "/a", max_bytes=100_000)
+
+
 async def test_an_engine_that_hangs_up_is_unreachable(tmp_path: Path) -> None:
     async def hang_up(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None

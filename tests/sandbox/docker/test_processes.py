@@ -54,6 +54,40 @@ async def test_a_cancellation_ends_the_session(docker: DockerEngine, spec: Sandb
         assert "987" not in await processes(sandbox)
 
 
+FLOODS = ("yes", "yes & yes >&2 & sleep 987")
+
+
+@pytest.mark.parametrize("script", FLOODS)
+async def test_a_flood_of_output_does_not_delay_an_end(docker: DockerEngine, spec: SandboxSpec, script: str) -> None:
+    """Neither a deadline's nor a cancellation's, nor one that comes from whoever takes the output."""
+
+    async def full(_: bytes) -> None:
+        raise OSError("no space left")
+
+    async with docker.sandbox(spec) as sandbox:
+        began = time.monotonic()
+        assert (await sandbox.exec(Command(["sh", "-c", script], deadline_s=0.5))).timed_out
+        with anyio.move_on_after(0.5):
+            await sandbox.exec(Command(["sh", "-c", script]))
+        with pytest.raises(OSError, match="no space"):
+            await sandbox.exec(Command(["sh", "-c", script]), full)
+        assert time.monotonic() - began < 20
+        assert "987" not in await processes(sandbox)
+
+
+async def test_a_shell_that_never_says_its_number_outlives_no_deadline_by_much(
+    docker: DockerEngine, spec: SandboxSpec
+) -> None:
+    shell = b"#!/bin/bash\nsleep 987\n"
+    async with docker.sandbox(spec) as sandbox:
+        await sandbox.exec(Command(["bash", "-c", "rm /bin/sh; cat > /bin/sh; chmod +x /bin/sh"], stdin=shell))
+        began = time.monotonic()
+        assert (await sandbox.exec(Command(["true"], deadline_s=0.3))).timed_out
+        assert time.monotonic() - began < 8
+        with pytest.raises(SandboxGone):
+            await sandbox.exec(Command(["true"]))
+
+
 async def test_other_commands_live_on(docker: DockerEngine, spec: SandboxSpec) -> None:
     async with docker.sandbox(spec) as sandbox:
         await sandbox.exec(Command(["sh", "-c", "sleep 654 >/dev/null 2>&1 &"]))
