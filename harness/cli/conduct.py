@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import click
 
-from harness.attempt import AttemptPlan
+from harness.attempt import AttemptPlan, Workshop
 from harness.cli import BAD_USE, NOT_GRADED
 from harness.cli.damage import named_damage
 from harness.cli.report import print_document, print_report, write_report
 from harness.cli.signals import until_signalled
 from harness.cli.view import View, make_view
 from harness.concurrency import find, in_thread
-from harness.config import RunConfig
-from harness.errors import EngineError, HarnessError, StartRefused, UsageError
+from harness.errors import EngineError, HarnessError, StaleOwner, StartRefused, StoreError, UsageError
 from harness.evaluation import report_on
-from harness.ports import Agent
 from harness.record import AttemptRecord, RunRecord, RunState
 from harness.run import Execution
 from harness.store.owned import OwnedRun
 from harness.store.sql import SqlStore
-from harness.wiring import open_workshop
 
 _CANCEL_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Conducted:
-    """A run that this process owns, and what is to be run of it now. failures: what is wrong with tasks that can't be run."""
+    """A run that this process owns, and what is to be run of it now.
+
+    failures: what is wrong with tasks that can't be run. workshop: opens what the attempts work with.
+    """
 
     record: RunRecord
-    config: RunConfig
-    agent: Agent
     failures: Sequence[tuple[Path, UsageError]]
     plans: Sequence[AttemptPlan]
     store: SqlStore
     owned: OwnedRun
+    workshop: Callable[[], AbstractAsyncContextManager[Workshop]]
 
 
 def conduct(run: Conducted, *, as_json: bool) -> int:
@@ -84,15 +84,23 @@ class _Work:
 
     async def _listen(self, scope: anyio.CancelScope) -> None:
         """Cancel the work when another process asks for it, or has taken the run over (that raises StaleOwner)."""
-        while not await in_thread(self._run.owned.cancel_requested):  # noqa: ASYNC110 - set by another process
+        while not await self._asked():  # noqa: ASYNC110 - set by another process
             await anyio.sleep(_CANCEL_POLL_S)
         self.cancelled = True
         self.view.say("cancelled by `harness cancel`: sandboxes are being removed, verdicts that stand are kept …")
         scope.cancel()
 
+    async def _asked(self) -> bool:
+        try:
+            return await in_thread(self._run.owned.cancel_requested)
+        except StaleOwner:
+            raise
+        except StoreError:
+            return False  # asked again soon; whether verdicts can be kept shows where they are
+
     async def _work(self) -> None:
         run = self._run
-        async with open_workshop(run.config, run.agent, run.owned) as workshop:
+        async with run.workshop() as workshop:
             try:
                 reaped = await workshop.engine.reap()
             except EngineError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from harness.record import RunRecord
 from harness.space import DiskReserve
 from harness.store.sql import SqlStore
 from harness.task.model import Task
-from harness.wiring import load_again, plan_attempts
+from harness.wiring import load_again, open_workshop, plan_attempts
 
 
 @click.command()
@@ -87,7 +88,8 @@ def _go_on(store: SqlStore, record: RunRecord, config: RunConfig, *, ungraded: b
     record = record.resumed(records, config=config.kept(), folder=config.runs_dir / record.id)
     owned.save_run(record)
     plans = plan_attempts(record, ready)
-    return conduct(Conducted(record, config, agent, failures, plans, store, owned), as_json=as_json)
+    workshop = partial(open_workshop, config, agent, owned)
+    return conduct(Conducted(record, failures, plans, store, owned, workshop), as_json=as_json)
 
 
 def _tasks(

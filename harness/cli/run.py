@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from harness.record import RunRecord, new_run_id
 from harness.space import DiskReserve
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded
-from harness.wiring import load, plan_attempts
+from harness.wiring import load, open_workshop, plan_attempts
 
 
 @click.command()
@@ -80,7 +81,8 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
     with SqlStore(config.runs_dir) as store, own_run(record.folder):
         owned = store.begin(record, slots)
         plans = plan_attempts(record, find_slots(slots, loaded.tasks).ready)
-        return conduct(Conducted(record, config, agent, loaded.failures, plans, store, owned), as_json=as_json)
+        workshop = partial(open_workshop, config, agent, owned)
+        return conduct(Conducted(record, loaded.failures, plans, store, owned, workshop), as_json=as_json)
 
 
 def _warn(loaded: Loaded) -> None:

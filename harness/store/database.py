@@ -31,7 +31,7 @@ class Database:
         file is no database, is broken, or was written by another version."""
         self.path = folder / DATABASE
         if not create and not self.path.exists():
-            raise ConfigError(f"{folder} holds no runs. Run a task first, or name another folder with --runs-dir")
+            raise _no_runs(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -45,6 +45,9 @@ class Database:
                 if create or not self._open_alone():
                     raise
                 version = self._version(create=False)
+        if version is None:
+            self.close()
+            raise _no_runs(folder)
         if version != SCHEMA_VERSION:
             self.close()
             raise StoreError(
@@ -76,8 +79,8 @@ class Database:
         except DatabaseError as error:
             raise StoreError(f"{self.path}: {_meaning(str(error.orig))}") from error
 
-    def _version(self, *, create: bool) -> int:
-        """The schema's, which is made where there is none."""
+    def _version(self, *, create: bool) -> int | None:
+        """The schema's, which is made where there is none; None: there is none, and it isn't to be made."""
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
@@ -86,7 +89,7 @@ class Database:
                 if version is None and create:
                     with self._engine.execution_options(**{_WRITES: True}).begin() as connection:
                         version = _schema_version(connection) or _create(connection)
-                return version or 0
+                return version
             except OperationalError as error:
                 # Two processes that open a new file at the same time: SQLite doesn't wait while the log is switched on.
                 if "locked" not in str(error.orig) or time.monotonic() > deadline:
@@ -123,6 +126,10 @@ def _create(connection: sa.Connection) -> int:
     Base.metadata.create_all(connection)
     connection.execute(sa.insert(MetaRow).values(name="schema_version", value=str(SCHEMA_VERSION)))
     return SCHEMA_VERSION
+
+
+def _no_runs(folder: Path) -> ConfigError:
+    return ConfigError(f"{folder} holds no runs. Run a task first, or name another folder with --runs-dir")
 
 
 def _meaning(message: str) -> str:
