@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from harness.archive import Folder, Tree, pack
@@ -77,6 +78,7 @@ class AttemptPlan:
     index: int
     folder: Path
     retry_of: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,8 @@ class _Attempt:
         try:
             return await self._worked(sandboxes)
         except Exception as error:  # noqa: BLE001 - the attempt recorder: every failure becomes a verdict
+            # Where the attempt is being cancelled, its sandbox may have gone first: what then fails is no failure.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             if (abort := find(error, InfraAbort)) is not None:
                 if isinstance(abort.__cause__, BuildFailed):
                     self.build_failure = BuildFailure.of(abort.__cause__)
@@ -213,6 +217,7 @@ class _Attempt:
             agent=self.workshop.agent.name,
             index=self.plan.index,
             retry_of=self.plan.retry_of,
+            group=self.plan.group,
             ending=self.verdict.ending,
             cause=self.verdict.cause,
             detail=self.verdict.detail,

@@ -28,6 +28,7 @@ _SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 DISK_RESERVE_BYTES = 1024**3
 
 Count = Annotated[int, Field(gt=0, le=100_000)]
+Retries = Annotated[int, Field(ge=0, le=100)]
 Multiplier = Annotated[float, Field(gt=0, le=1_000)]
 
 
@@ -148,7 +149,8 @@ def _reserve(value: Any) -> int:
 class RunConfig(Table):
     """Everything a run can be told.
 
-    paths: tasks, folders of tasks, benchmarks. n: attempts of each task. concurrency: attempts at a time; None: by the machine.
+    paths: tasks, folders of tasks, benchmarks. n: attempts of each task. retries: of an attempt that ends aborted or ungraded.
+    concurrency: attempts at a time; None: by the machine.
     disk_reserve: free space below which no attempt starts, in bytes; 0: never mind.
     max_context_files, max_context_bytes: limits of build contexts, where a task has none of its own; None: the defaults.
     """
@@ -156,6 +158,7 @@ class RunConfig(Table):
     paths: list[FilePath] = []
     agent: AgentConfig = AgentConfig()
     n: Count = 1
+    retries: Retries = 1
     benchmarks: dict[str, BenchmarkConfig] = {}
     concurrency: Count | None = None
     runs_dir: FilePath = Path("runs")

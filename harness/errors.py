@@ -23,7 +23,12 @@
     │   ├── StaleOwner          another process has taken the run over
     │   └── SlotTaken           a slot already has a verdict, and this one is no retry of it
     ├── StartRefused          the host is too short of space to start an attempt
-    └── InfraAbort            infrastructure, with its cause (`harness.outcome`)
+    ├── InfraAbort            infrastructure, with its cause (`harness.outcome`)
+    └── RolloutFailed         a rollout can't go on (`harness.guard`)
+        ├── ConsecutiveAborts   infrastructure: too many groups in a row aborted
+        ├── ConsecutiveUnused   too many groups in a row were of no use to the trainer
+        ├── NothingToDraw       every task that the source still yields is quarantined
+        └── BudgetSpent         the user's budget of attempts
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Grade(Record):
     """What grading found. ``reward`` is None unless ``status`` is graded."""
 
     status: GradingStatus
-    reward: float | None = None
+    reward: float | None = Field(default=None, allow_inf_nan=False)
     """Weighted mean of the components, on 0..1."""
     components: tuple[RewardComponent, ...] = ()
     integrity: Integrity

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.group import wants_retry
 from harness.outcome import Ending, Record
 from harness.record import AttemptRecord, BenchmarkPlan
 from harness.task.model import Task, task_key
@@ -68,9 +69,9 @@ def plan_benchmarks(slots: Iterable[PlannedSlot]) -> tuple[BenchmarkPlan, ...]:
 
 
 def outstanding(
-    slots: Sequence[PlannedSlot], records: Iterable[AttemptRecord], *, ungraded: bool
+    slots: Sequence[PlannedSlot], records: Iterable[AttemptRecord], *, retries: int, ungraded: bool
 ) -> tuple[PlannedSlot, ...]:
-    """The slots that are to be run: without a verdict, or cancelled before they had one of their own.
+    """The slots that are to be run: without a verdict, cancelled before they had one of their own, or with a retry that is still due.
 
     ungraded: those whose attempt was aborted or has no grade, too. records: the verdicts that can be read; one that stands and can't
     be read by this version is left alone.
@@ -80,10 +81,27 @@ def outstanding(
     def wanted(slot: PlannedSlot) -> bool:
         if slot.attempt is None:
             return True
-        record = by_id.get(slot.attempt)
-        return record is not None and (record.ending is Ending.CANCELLED or (ungraded and record.reward is None))
+        chain = _chain(slot.attempt, by_id)
+        if not chain:
+            return False
+        last = chain[-1]
+        cancelled = last.ending is Ending.CANCELLED
+        return cancelled or wants_retry(chain, retries) or (ungraded and last.reward is None)
 
     return tuple(filter(wanted, slots))
+
+
+def _chain(attempt: str, by_id: Mapping[str, AttemptRecord]) -> list[AttemptRecord]:
+    """The attempt and those that it is a retry of, oldest first, without what was cancelled before."""
+    chain: list[AttemptRecord] = []
+    record = by_id.get(attempt)
+    seen: set[str] = set()
+    while record is not None and record.id not in seen:
+        seen.add(record.id)
+        if not chain or record.ending is not Ending.CANCELLED:
+            chain.append(record)
+        record = by_id.get(record.retry_of or "")
+    return chain[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, M
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from harness.outcome import Grade, Integrity
 from harness.task.image import ImageSource, ResolvedImage
@@ -349,6 +349,15 @@ class Agent(Protocol):
 
     async def run(self, context: AgentContext) -> None:
         """Work on the step. Cancelled when the agent's deadline passes."""
+        ...
+
+
+@runtime_checkable
+class Abortable(Protocol):
+    """An agent that also runs something which cancelling it doesn't end: a process elsewhere, generation on a server."""
+
+    async def abort(self) -> None:
+        """End it, for all attempts at once; they are being cancelled at the same time. Must be quick: it is cut off after a while."""
         ...
 
 

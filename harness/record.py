@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from harness.config import RunConfig
 from harness.errors import BuildFailed
@@ -67,10 +67,13 @@ class AttemptRecord(Record):
     index: int
     """Which of the task's attempts in this run, from 0."""
     retry_of: str | None = None
+    """The attempt that this one is a retry of. The last of a chain decides; the others are only kept."""
+    group: str | None = None
+    """Its group in a rollout. Null in an evaluation, where all attempts of a task are one group."""
     ending: Ending
     cause: Cause | None = None
     detail: str = ""
-    reward: float | None = None
+    reward: float | None = Field(default=None, allow_inf_nan=False)
     grading: GradingStatus
     integrity: Integrity
     attribution: Attribution | None = None

@@ -25,6 +25,7 @@ from harness.record import RunRecord, new_attempt_id
 from harness.sandbox.docker.address import address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.slots import attempt_folder
 from harness.space import DiskReserve
 from harness.specs import image_requests
 from harness.store.ledger import Ledger
@@ -127,7 +128,7 @@ def plan_attempts(run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]]) -> 
     plans: list[AttemptPlan] = []
     for slot, task in ready:
         identifier = new_attempt_id()
-        folder = run.folder / f"{task.path.name}-{slot.index}-{identifier}"
+        folder = attempt_folder(run.folder, task, slot.index, identifier)
         plan = AttemptPlan(id=identifier, run=run.id, task=task, index=slot.index, folder=folder, retry_of=slot.attempt)
         plans.append(plan)
     return tuple(plans)

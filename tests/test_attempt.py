@@ -138,11 +138,13 @@ class World:
     async def commit(self, record: AttemptRecord) -> None:
         self.committed.append(record)
 
+    def workshop(self) -> Workshop:
+        return Workshop(self.engine, self.images, self.agent, self.grader, self.place, self.commit)
+
     async def attempt(self, task: Task | None = None) -> AttemptRecord:
         plan = AttemptPlan(id="a", run="r", task=task or a_task(), index=0, folder=self.folder / "a")
-        workshop = Workshop(self.engine, self.images, self.agent, self.grader, self.place, self.commit)
         try:
-            return await run_attempt(plan, workshop)
+            return await run_attempt(plan, self.workshop())
         finally:
             assert self.engine.sandboxes == {}, "a sandbox was left"
             assert self.place.borrowed_tokens == 0, "a place was left taken"

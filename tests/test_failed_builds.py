@@ -30,6 +30,12 @@ class Watcher:
     def ended(self, record: AttemptRecord) -> None:
         self.records.append(record)
 
+    def retried(self, record: AttemptRecord, retry: AttemptPlan) -> None:
+        pass
+
+    def cancelled(self, plan: AttemptPlan) -> None:
+        pass
+
 
 def a_task(folder: Path, name: str, dockerfile: str) -> Task:
     path = folder / name / "environment" / "Dockerfile"
@@ -64,7 +70,7 @@ async def test_four_attempts_of_each_of_two_tasks_with_one_image_are_one_build(t
 
     resolver = ImageResolver(engine, certificates=(), cache=tmp_path / "cache")
     workshop = Workshop(engine, resolver, FakeAgent(), FakeGrader(), anyio.CapacityLimiter(4), commit)
-    await Execution(plans, workshop, watcher).run()
+    await Execution(plans, workshop, watcher, retries=0).run()
     builds = [request for request in engine.builds if request.tag.startswith("harness/build:")]
     assert len(builds) == 2, "the broken image and the sound one, each once"
     for record in watcher.records:

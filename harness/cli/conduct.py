@@ -34,6 +34,7 @@ class Conducted:
     """A run that this process owns, and what is to be run of it now.
 
     failures: what is wrong with tasks that can't be run. workshop: opens what the attempts work with.
+    retries: of an attempt that ends aborted or ungraded.
     """
 
     record: RunRecord
@@ -42,6 +43,7 @@ class Conducted:
     store: SqlStore
     owned: OwnedRun
     workshop: Callable[[], AbstractAsyncContextManager[Workshop]]
+    retries: int
 
 
 def conduct(run: Conducted, *, as_json: bool) -> int:
@@ -109,7 +111,7 @@ class _Work:
             else:
                 if reaped.sandboxes:
                     self.view.say(f"removed {len(reaped.sandboxes)} sandboxes that a dead run had left")
-            execution = Execution(run.plans, workshop, self.view)
+            execution = Execution(run.plans, workshop, self.view, run.retries)
             try:
                 await execution.run()
             finally:

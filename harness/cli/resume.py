@@ -70,7 +70,7 @@ def _configured(record: RunRecord, folder: Path, *, paths: Sequence[Path], concu
 
 def _go_on(store: SqlStore, record: RunRecord, config: RunConfig, *, ungraded: bool, as_json: bool) -> int:
     records = store.attempts(record.id)
-    wanted = outstanding(store.slots(record.id), records, ungraded=ungraded)
+    wanted = outstanding(store.slots(record.id), records, retries=config.retries, ungraded=ungraded)
     agent = make_agent(config.agent.name, config.agent.options)
     if wanted:
         if record.agent_digest != agent_digest(config.agent.name):
@@ -89,7 +89,7 @@ def _go_on(store: SqlStore, record: RunRecord, config: RunConfig, *, ungraded: b
     owned.save_run(record)
     plans = plan_attempts(record, ready)
     workshop = partial(open_workshop, config, agent, owned)
-    return conduct(Conducted(record, failures, plans, store, owned, workshop), as_json=as_json)
+    return conduct(Conducted(record, failures, plans, store, owned, workshop, config.retries), as_json=as_json)
 
 
 def _tasks(

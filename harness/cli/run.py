@@ -27,6 +27,11 @@ from harness.wiring import load, open_workshop, plan_attempts
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--agent", help="oracle (the default), nop, or scripted:FILE.")
 @click.option("-n", "--attempts", type=click.IntRange(1), help="Attempts of each task. [default: 1]")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    help="How often an attempt that ends aborted or ungraded is run again. [default: 1]",
+)
 @click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
 @config_option
 @runs_dir_option
@@ -35,6 +40,7 @@ def run(
     paths: tuple[Path, ...],
     agent: str | None,
     attempts: int | None,
+    retries: int | None,
     concurrency: int | None,
     config_path: Path | None,
     runs_dir: Path | None,
@@ -42,12 +48,14 @@ def run(
 ) -> int:
     """Run the tasks at PATHS: each is a task, a folder of tasks or a benchmark.
 
-    Exit status: 0 when every attempt was graded, 1 when one was not, 2 for bad use, 128 + n when signal n stopped it.
+    Exit status: 0 when every attempt, or the last retry of it, was graded, 1 when one was not, 2 for bad use, 128 + n when signal n
+    stopped it.
     """
     logs.configure()
     config = read_config(config_path, paths=paths, runs_dir=runs_dir)
     overrides: dict[str, object] = {
         "agent": AgentConfig(name=resolve_name(agent)) if agent else config.agent,
+        "retries": config.retries if retries is None else retries,
         "concurrency": concurrency or config.concurrency,
     }
     if attempts is not None:
@@ -82,7 +90,9 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
         owned = store.begin(record, slots)
         plans = plan_attempts(record, find_slots(slots, loaded.tasks).ready)
         workshop = partial(open_workshop, config, agent, owned)
-        return conduct(Conducted(record, loaded.failures, plans, store, owned, workshop), as_json=as_json)
+        return conduct(
+            Conducted(record, loaded.failures, plans, store, owned, workshop, config.retries), as_json=as_json
+        )
 
 
 def _warn(loaded: Loaded) -> None:

@@ -46,6 +46,7 @@ def _facts(console: Console, record: AttemptRecord) -> None:
         ("attempt", f"{record.id} (run {record.run})"),
         ("task", f"{record.key} #{record.index}, {record.task_digest[:19]}"),
         ("agent", record.agent),
+        *([("retry of", record.retry_of)] if record.retry_of else []),
         ("ending", text.ending(record.ending, record.cause)),
         ("reward", "not graded" if record.reward is None else text.reward(record.reward)),
         ("grading", f"{record.grading}, {record.integrity} tier"),

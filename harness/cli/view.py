@@ -15,6 +15,7 @@ from rich.text import Text
 
 from harness.attempt import AttemptPlan
 from harness.cli import text
+from harness.outcome import Ending
 from harness.phases import Phase, PhaseStamp
 from harness.record import AttemptRecord
 
@@ -30,6 +31,8 @@ class View(Protocol):
     ) -> None: ...
     def phase(self, plan: AttemptPlan, stamp: PhaseStamp) -> None: ...
     def ended(self, record: AttemptRecord) -> None: ...
+    def retried(self, record: AttemptRecord, retry: AttemptPlan) -> None: ...
+    def cancelled(self, plan: AttemptPlan) -> None: ...
     def say(self, line: str) -> None:
         """A line that stays."""
         ...
@@ -63,6 +66,12 @@ class PlainView:
     def ended(self, record: AttemptRecord) -> None:
         self._done += 1
         self.say(f"[{self._done}/{self._attempts}] {describe(record)}")
+
+    def retried(self, record: AttemptRecord, retry: AttemptPlan) -> None:
+        self.say(describe_retried(record, retry))
+
+    def cancelled(self, plan: AttemptPlan) -> None:
+        pass
 
     def say(self, line: str) -> None:
         with suppress(OSError):  # a terminal that has gone must not end the run
@@ -115,6 +124,14 @@ class LiveView:
         with suppress(OSError):
             self._console.print(Text(text.printable(describe(record)), style=colour))
 
+    def retried(self, record: AttemptRecord, retry: AttemptPlan) -> None:
+        self._running.pop(record.id, None)
+        with suppress(OSError):
+            self._console.print(Text(text.printable(describe_retried(record, retry)), style="yellow"))
+
+    def cancelled(self, plan: AttemptPlan) -> None:
+        self._running.pop(plan.id, None)
+
     def say(self, line: str) -> None:
         with suppress(OSError):
             self._console.print(Text(text.printable(line)))
@@ -128,6 +145,14 @@ def describe(record: AttemptRecord) -> str:
     )
     detail = f" — {record.detail}" if record.detail else ""
     return f"{line}, {text.seconds(spent)} [{record.id}]{detail}"
+
+
+def describe_retried(record: AttemptRecord, retry: AttemptPlan) -> str:
+    """One line on an attempt that is run again; a loud one where our own code failed."""
+    if record.ending is Ending.HARNESS_FAILED:
+        where = record.folder / "agent.log"
+        return f"error: {describe(record)}. The harness itself failed ({where}); one fresh retry: {retry.id}"
+    return f"{describe(record)}; run again as {retry.id}"
 
 
 def make_view(attempts: int) -> View:

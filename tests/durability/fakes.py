@@ -131,7 +131,7 @@ def start(
         owned = store.begin(record, slots)
         plans = plan_attempts(record, find_slots(slots, tasks).ready)
         workshop = partial(fake_workshop, owned, admit, concurrency)
-        return conduct(Conducted(record, (), plans, store, owned, workshop), as_json=True)
+        return conduct(Conducted(record, (), plans, store, owned, workshop, 0), as_json=True)
 
 
 def go_on(folder: Path, tasks: Sequence[Task], *, ungraded: bool = False) -> int:
@@ -139,9 +139,11 @@ def go_on(folder: Path, tasks: Sequence[Task], *, ungraded: bool = False) -> int
     with SqlStore(folder) as store, own_run(folder / RUN):
         record = store.run(RUN)
         records = store.attempts(RUN)
-        found = find_slots(outstanding(store.slots(RUN), records, ungraded=ungraded), tasks)
+        found = find_slots(outstanding(store.slots(RUN), records, retries=0, ungraded=ungraded), tasks)
         owned = store.take(RUN)
         record = record.resumed(records, config=RunConfig(), folder=folder / RUN)
         owned.save_run(record)
         workshop = partial(fake_workshop, owned, _admitted, 2)
-        return conduct(Conducted(record, (), plan_attempts(record, found.ready), store, owned, workshop), as_json=True)
+        return conduct(
+            Conducted(record, (), plan_attempts(record, found.ready), store, owned, workshop, 0), as_json=True
+        )
