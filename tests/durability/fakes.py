@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from harness.lock import own_run
 from harness.outcome import Grade, GradingStatus
 from harness.planning import find_slots, outstanding, plan_benchmarks, plan_slots
 from harness.ports import AgentContext, GradeRequest
-from harness.record import RunRecord
+from harness.record import AttemptRecord, RunRecord
 from harness.sandbox.fake import FakeEngine
 from harness.store.ledger import Ledger
 from harness.store.owned import OwnedRun
@@ -62,17 +64,26 @@ class FoundImages:
         return image
 
 
-class IdleAgent:
-    """Does nothing."""
+async def nothing(_: AgentContext) -> None:
+    pass
 
-    name = "idle"
-    uses_policy = False
+
+@dataclass(frozen=True)
+class ErrandAgent:
+    """Does what a test tells it to."""
+
+    work: Callable[[AgentContext], Awaitable[None]] = nothing
+    name: str = "errand"
+    uses_policy: bool = False
 
     async def setup(self, context: AgentContext) -> None:
         pass
 
     async def run(self, context: AgentContext) -> None:
-        pass
+        await self.work(context)
+
+
+IDLE = ErrandAgent()
 
 
 class LotteryGrader:
@@ -88,40 +99,42 @@ class LotteryGrader:
             return Grade(status=GradingStatus.GRADED, reward=reward, integrity=request.integrity)
 
 
-@asynccontextmanager
-async def fake_workshop(owned: OwnedRun, admit: Callable[[], None], concurrency: int) -> AsyncGenerator[Workshop]:
-    engine = FakeEngine()
-    yield Workshop(
-        engine=engine,
-        images=FoundImages(engine),
-        agent=IdleAgent(),
-        grader=LotteryGrader(),
-        place=anyio.CapacityLimiter(concurrency),
-        commit=Ledger(owned).commit,
-        admit=admit,
-    )
-    assert engine.sandboxes == {}
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run meets. admit: before each attempt. commit: in place of the ledger's, where it is to fail."""
+
+    agent: ErrandAgent = IDLE
+    concurrency: int = 2
+    admit: Callable[[], None] = lambda: None
+    commit: Callable[[AttemptRecord], Awaitable[None]] | None = None
+    retries: int = 0
+
+    @asynccontextmanager
+    async def open(self, owned: OwnedRun) -> AsyncGenerator[Workshop]:
+        engine = FakeEngine()
+        yield Workshop(
+            engine=engine,
+            images=FoundImages(engine),
+            agent=self.agent,
+            grader=LotteryGrader(),
+            place=anyio.CapacityLimiter(self.concurrency),
+            commit=self.commit or Ledger(owned).commit,
+            admit=self.admit,
+        )
+        assert engine.sandboxes == {}, "a sandbox was left"
 
 
-def _admitted() -> None:
-    pass
+CALM = Surroundings()
 
 
-def start(
-    folder: Path,
-    tasks: Sequence[Task],
-    *,
-    n: int = 1,
-    concurrency: int = 2,
-    admit: Callable[[], None] = _admitted,
-) -> int:
+def start(folder: Path, tasks: Sequence[Task], *, n: int = 1, met: Surroundings = CALM) -> int:
     """What `harness run` does from a loaded configuration on; the exit status."""
     slots = plan_slots(tasks, lambda _: n)
     record = RunRecord(
         id=RUN,
-        created_at=1.0,
+        created_at=time.time(),
         command=(),
-        agent="idle",
+        agent="errand",
         attempts=len(slots),
         benchmarks=plan_benchmarks(slots),
         folder=folder / RUN,
@@ -130,20 +143,17 @@ def start(
     with SqlStore(folder) as store, own_run(record.folder):
         owned = store.begin(record, slots)
         plans = plan_attempts(record, find_slots(slots, tasks).ready)
-        workshop = partial(fake_workshop, owned, admit, concurrency)
-        return conduct(Conducted(record, (), plans, store, owned, workshop, 0), as_json=True)
+        return conduct(Conducted(record, (), plans, store, owned, partial(met.open, owned), met.retries), as_json=True)
 
 
-def go_on(folder: Path, tasks: Sequence[Task], *, ungraded: bool = False) -> int:
+def go_on(folder: Path, tasks: Sequence[Task], *, ungraded: bool = False, met: Surroundings = CALM) -> int:
     """What `harness resume` does; the exit status."""
     with SqlStore(folder) as store, own_run(folder / RUN):
         record = store.run(RUN)
         records = store.attempts(RUN)
-        found = find_slots(outstanding(store.slots(RUN), records, retries=0, ungraded=ungraded), tasks)
+        wanted = outstanding(store.slots(RUN), records, retries=met.retries, ungraded=ungraded)
         owned = store.take(RUN)
         record = record.resumed(records, config=RunConfig(), folder=folder / RUN)
         owned.save_run(record)
-        workshop = partial(fake_workshop, owned, _admitted, 2)
-        return conduct(
-            Conducted(record, (), plan_attempts(record, found.ready), store, owned, workshop, 0), as_json=True
-        )
+        plans = plan_attempts(record, find_slots(wanted, tasks).ready)
+        return conduct(Conducted(record, (), plans, store, owned, partial(met.open, owned), met.retries), as_json=True)

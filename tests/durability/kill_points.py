@@ -28,7 +28,7 @@ from harness.errors import ConfigError
 from harness.lock import is_held
 from harness.phases import Phase
 from harness.store.sql import SqlStore
-from tests.durability.fakes import RUN, a_task, go_on, start
+from tests.durability.fakes import RUN, Surroundings, a_task, go_on, start
 
 MOST = 2000
 """A run that persists more often is not the one that this was written for."""
@@ -70,7 +70,9 @@ def main(folder: Path, what: str, tasks: int, n: int) -> None:
         if what == "run":
             lines, status = in_child(partial(tripped, runs, there, partial(start, runs, named, n=n)))
         else:
-            in_child(partial(tripped, runs, _half_way, partial(start, runs, named, n=n, concurrency=1)))
+            in_child(
+                partial(tripped, runs, _half_way, partial(start, runs, named, n=n, met=Surroundings(concurrency=1)))
+            )
             lines, status = in_child(partial(tripped, runs, there, partial(go_on, runs, named)))
         if status != -signal.SIGKILL:
             return
