@@ -12,8 +12,8 @@ from harness.errors import StoreError
 from harness.record import AttemptRecord
 from harness.run import Execution
 from harness.sandbox.fake import FakeEngine
-from tests.test_attempt import FakeAgent, FakeGrader, FakeImages, a_task
 from tests.test_failed_builds import Watcher
+from tests.worlds import FakeAgent, FakeGrader, FakeImages, a_task
 
 
 async def test_a_store_that_cant_be_written_ends_the_run_with_its_own_error_and_leaves_no_sandbox(tmp_path: Path):
