@@ -19,7 +19,13 @@ CANARY_S = 60.0
 """A sandbox starts, runs a command and gives a file back in about a second; one that needs a minute doesn't work."""
 PLACE = "/.harness-canary"
 
-Operation = Callable[[Sandbox], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a canary tries in a sandbox of its own. limit_s: for all of it, the sandbox's start included."""
+
+    attempt: Callable[[Sandbox], Awaitable[None]]
+    limit_s: float = CANARY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,14 @@ async def ordinary(sandbox: Sandbox) -> None:
     await sandbox.stop()
 
 
+ORDINARY = Operation(ordinary)
+
+
 @dataclass
 class Canaries:
     """The canaries of one run. A canary that was begun after a failure also answers for another one of the same image."""
 
-    limit_s: float = CANARY_S
+    ordinary: Operation = ORDINARY
     _locks: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     _latest: dict[str, tuple[float, Song]] = field(default_factory=dict[str, tuple[float, Song]])
 
@@ -57,7 +66,7 @@ class Canaries:
         What fails, or doesn't end in time, may still be slowed or starved by what the attempt runs: end that first.
         operation: what to try; None: what every attempt does, and then the answer is shared.
         """
-        probe = replace(spec, labels=_labels(spec.labels, self.limit_s))
+        probe = replace(spec, labels=_labels(spec.labels, (operation or self.ordinary).limit_s))
         if operation is not None:
             return await self._sing(engine, probe, operation)
         asked = anyio.current_time()
@@ -65,17 +74,17 @@ class Canaries:
             began, song = self._latest.get(spec.image.id, (-1.0, None))
             if song is None or began < asked or song.result is CanaryResult.UNKNOWN:
                 began = anyio.current_time()
-                song = await self._sing(engine, probe, ordinary)
+                song = await self._sing(engine, probe, self.ordinary)
                 self._latest[spec.image.id] = (began, song)
             return song
 
     async def _sing(self, engine: Engine, spec: SandboxSpec, operation: Operation) -> Song:
         try:
-            with anyio.fail_after(self.limit_s):
+            with anyio.fail_after(operation.limit_s):
                 async with engine.sandbox(spec) as sandbox:
-                    await operation(sandbox)
+                    await operation.attempt(sandbox)
         except TimeoutError:
-            return Song(CanaryResult.FAILED, f"did not end within {self.limit_s:g} s")
+            return Song(CanaryResult.FAILED, f"did not end within {operation.limit_s:g} s")
         except EngineError as error:
             return Song(CanaryResult.FAILED, str(error))
         except HarnessError as error:

@@ -5,12 +5,13 @@ Both are tried twice where the host saw nothing wrong: a connection that broke o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from harness.canary import CANARY_S, Operation
 from harness.errors import CapExceeded, EngineError, SandboxGone, UsageError
 from harness.faults import Failed, NothingLeft, Scored, classify
 from harness.inquest import Inquest, Place
@@ -75,7 +76,7 @@ class StepGrading:
             except EngineError as error:
                 unreadable = last or isinstance(error, CapExceeded)
                 failed = Failed.FILES_UNREADABLE if unreadable else classify(error)
-                operation = self._collect_from if unreadable else None
+                operation = Operation(self._collect_from) if unreadable else None
                 judgement = await self.inquest.enforce(failed, place, error, operation=operation)
                 if isinstance(judgement, NothingLeft):
                     return self._zero(f"nothing of what the agent left can be graded: {error}")
@@ -83,19 +84,32 @@ class StepGrading:
                     # The same file system, without the policy's processes: for the task's own collect commands.
                     with suppress(EngineError):
                         await self.request.sandbox.start()
-            except (
-                Exception
-            ) as error:  # our own code, while it reads what the policy may have made: the control decides
-                judgement = await self.inquest.enforce(Failed.OWN_CODE, place, error, operation=self._collect_from)
-                if isinstance(judgement, NothingLeft):
-                    return self._zero(f"what the agent left can't be read: {error!r}", attribution=Attribution.POLICY)
-                raise
+            except Exception as error:  # noqa: BLE001 - our own code: judged, and raised again unless the policy is the reason
+                return await self._own_code(place, error, Operation(self._collect_from))
         raise AssertionError("an unreadable file system is either lost or nothing")
+
+    async def _own_code(self, place: Place, error: Exception, control: Operation) -> Grade:
+        """Code of ours failed while it read what the policy may have made: what it does on an untouched sandbox decides."""
+        judgement = await self.inquest.enforce(Failed.OWN_CODE, place, error, operation=control)
+        if isinstance(judgement, NothingLeft):
+            return self._zero(f"what the agent left can't be read: {error!r}", attribution=Attribution.POLICY)
+        raise error
 
     async def _collect_from(self, sandbox: Sandbox) -> None:
         """The same collection, from a sandbox that no policy was in."""
+        with self._untouched(sandbox) as request:
+            await self.grader.collect(request)
+
+    async def _grade_untouched(self, sandbox: Sandbox) -> None:
+        """The same grading, of a sandbox that no policy was in."""
+        with self._untouched(sandbox) as request:
+            await self.grader.collect(request)
+            await self.grader.grade(request)
+
+    @contextmanager
+    def _untouched(self, sandbox: Sandbox) -> Generator[GradeRequest]:
         with TemporaryDirectory(prefix="harness-canary-") as folder:
-            await self.grader.collect(replace(self.request, sandbox=sandbox, folder=Path(folder), log=_unheard))
+            yield replace(self.request, sandbox=sandbox, folder=Path(folder), log=_unheard)
 
     async def grade(self) -> Grade:
         """Run the grader. A grading that fails for no reason that the host saw is a failed grade, never a reward."""
@@ -117,6 +131,9 @@ class StepGrading:
                     return self._zero(f"what the agent left can't be graded: {error}")
                 if last:
                     return Grade(status=GradingStatus.FAILED, integrity=self.request.integrity, message=str(error))
+            except Exception as error:  # noqa: BLE001 - our own code: judged, and raised again unless the policy is the reason
+                limit_s = 2 * self.request.step.grader.timeout_s + CANARY_S
+                return await self._own_code(place, error, Operation(self._grade_untouched, limit_s))
             else:
                 if grade.attribution is not None:
                     # It failed. A restart of the engine in the midst of it looks like an agent's sandbox that breaks its grader.

@@ -402,3 +402,10 @@ async def test_10_our_code_that_fails_on_what_the_policy_left_alone_is_scored(wo
     record = await world.attempt()
     assert ended(record) == (Ending.ERROR, None, 0.0)
     assert record.attribution == "policy"
+
+
+async def test_10_our_code_that_fails_to_grade_what_the_policy_left_alone_is_scored(world: World):
+    world.grader.failure, world.grader.failures = IndexError("made by the policy"), 1
+    record = await world.attempt()
+    assert ended(record) == (Ending.ERROR, None, 0.0)
+    assert record.attribution == "policy"

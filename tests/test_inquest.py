@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.canary import Canaries
+from harness.canary import Canaries, Operation, ordinary
 from harness.errors import EngineError, EngineUnreachable, SandboxGone, StartFailed, TransferFailed
 from harness.evidence import Case, DiskSighting, Sighting, Source
 from harness.faults import CanaryResult, DiskState, EngineState, Failed, Infrastructure, MemoryState, Scored
@@ -17,7 +17,8 @@ from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, In
 from harness.phases import Phase
 from harness.ports import AgentContext, Command, Labels, Sandbox, SandboxSpec
 from harness.record import AttemptRecord
-from harness.sandbox.fake import FakeEngine, FakeSandbox, Operation, Process
+from harness.sandbox.fake import FakeEngine, FakeSandbox, Process
+from harness.sandbox.fake import Operation as Call
 from harness.task.image import BASE_IMAGE, ResolvedImage
 from harness.task.model import Healthcheck
 from tests.worlds import World, a_task, ended, grade, steps
@@ -71,7 +72,7 @@ async def test_a_vanished_sandbox_that_nothing_explains_is_zero(world: World):
 
 async def test_a_vanished_sandbox_while_a_canary_fails_too_is_lost(world: World):
     world.agent.work = working(
-        FakeSandbox.vanish, lambda _: world.engine.fail_next(Operation.START, StartFailed("runc is broken"))
+        FakeSandbox.vanish, lambda _: world.engine.fail_next(Call.START, StartFailed("runc is broken"))
     )
     record = await world.attempt()
     assert ended(record) == LOST
@@ -79,10 +80,10 @@ async def test_a_vanished_sandbox_while_a_canary_fails_too_is_lost(world: World)
     assert "runc is broken" in record.evidence[0].readings[-1].said
 
 
-@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.START, Operation.PUT, Operation.GET])
-async def test_a_canary_tries_what_every_attempt_does(world: World, operation: Operation):
+@pytest.mark.parametrize("operation", [Call.CREATE, Call.START, Call.PUT, Call.GET])
+async def test_a_canary_tries_what_every_attempt_does(world: World, operation: Call):
     async def work(context: AgentContext) -> None:
-        world.engine.fail_next(Operation.EXEC, EngineError("refused"))
+        world.engine.fail_next(Call.EXEC, EngineError("refused"))
         world.engine.fail_next(operation, EngineError("refused"))
         await context.sandbox.exec(Command(["pwd"]))
 
@@ -94,7 +95,7 @@ async def test_an_engine_error_that_a_canary_doesnt_meet_is_scored(world: World)
     """A policy that exhausts its processes gets a genuine error of the engine."""
 
     async def work(context: AgentContext) -> None:
-        world.engine.fail_next(Operation.EXEC, EngineError("OCI runtime exec failed: resource temporarily unavailable"))
+        world.engine.fail_next(Call.EXEC, EngineError("OCI runtime exec failed: resource temporarily unavailable"))
         await context.sandbox.exec(Command(["pwd"]))
 
     world.agent.work = work
@@ -138,7 +139,7 @@ async def test_a_full_disk_is_its_offenders_fault(
     world: World, disk: DiskState, expected: tuple[Ending, Cause | None, float | None]
 ):
     world.witness.room = disk
-    world.agent.work = working(lambda _: world.engine.fail_next(Operation.EXEC, EngineError("no space left")))
+    world.agent.work = working(lambda _: world.engine.fail_next(Call.EXEC, EngineError("no space left")))
     assert ended(await world.attempt()) == expected
 
 
@@ -151,7 +152,7 @@ async def test_a_fresh_sandbox_is_tried_again_without_the_agents(
     """Whatever the agent's sandbox has used up, it is free then: the policy doesn't escape, and no victim is scored."""
 
     async def work(_: AgentContext) -> None:
-        world.engine.fail_next(Operation.CREATE, *[StartFailed("no space left on device")] * failures)
+        world.engine.fail_next(Call.CREATE, *[StartFailed("no space left on device")] * failures)
 
     world.agent.work = work
     assert ended(await world.attempt()) == expected
@@ -160,7 +161,7 @@ async def test_a_fresh_sandbox_is_tried_again_without_the_agents(
 async def test_where_a_step_follows_an_offender_of_the_disk_is_scored(world: World):
     async def work(_: AgentContext) -> None:
         world.witness.room = DiskState.BREACHED_BY_THIS
-        world.engine.fail_next(Operation.CREATE, StartFailed("no space left on device"))
+        world.engine.fail_next(Call.CREATE, StartFailed("no space left on device"))
 
     world.agent.work = work
     first, second = steps(0.5, None)
@@ -237,7 +238,7 @@ async def test_an_engine_lost_while_collecting_loses_the_sandbox(world: World):
 async def test_a_later_step_that_cant_be_prepared_is_judged_too(world: World, canary: str, expected: float | None):
     async def prepare(_: AgentContext) -> None:
         # Nothing runs a command before the second step's check; then the canary's is the next.
-        world.engine.fail_next(Operation.EXEC, *[EngineError("refused")] * (1 if canary == "passes" else 2))
+        world.engine.fail_next(Call.EXEC, *[EngineError("refused")] * (1 if canary == "passes" else 2))
 
     world.agent.prepare = prepare
     world.grader.grades = [grade(1.0), grade(0.0)]
@@ -286,7 +287,7 @@ async def test_a_canary_from_before_a_failure_says_nothing_of_it():
     engine, canaries = FakeEngine(), Canaries()
     spec = await a_spec(engine)
     assert (await canaries.ask(engine, spec)).result is CanaryResult.PASSED
-    engine.fail_next(Operation.START, StartFailed("broken since"))
+    engine.fail_next(Call.START, StartFailed("broken since"))
     assert (await canaries.ask(engine, spec)).result is CanaryResult.FAILED
 
 
@@ -295,7 +296,7 @@ async def test_a_canary_has_an_end():
         await anyio.sleep_forever()
         raise AssertionError
 
-    engine, canaries = FakeEngine(programs={"exit 0": hang}), Canaries(limit_s=0.05)
+    engine, canaries = FakeEngine(programs={"exit 0": hang}), Canaries(Operation(ordinary, limit_s=0.05))
     assert (await canaries.ask(engine, await a_spec(engine))).result is CanaryResult.FAILED
     assert engine.sandboxes == {}
 
@@ -307,7 +308,7 @@ async def test_a_canary_that_fails_beside_a_running_attempt_is_asked_again_witho
     async with world.engine.sandbox(await a_spec(world.engine)) as sandbox:
         assert isinstance(sandbox, FakeSandbox)
         inquest.watch(sandbox, sandbox.spec, keep_running=True)
-        world.engine.fail_next(Operation.START, *[StartFailed("starved")] * failures)
+        world.engine.fail_next(Call.START, *[StartFailed("starved")] * failures)
         judgement = await inquest.judge(Failed.ENGINE_REFUSED, Place(Phase.AGENT_RUN, started=True), EngineError("x"))
         assert not sandbox.running
     assert isinstance(judgement, Scored if failures == 1 else Infrastructure)
@@ -327,7 +328,7 @@ async def test_a_bug_in_a_canary_is_unknown():
         raise ZeroDivisionError
 
     engine = FakeEngine()
-    song = await Canaries().ask(engine, await a_spec(engine), operation=broken)
+    song = await Canaries().ask(engine, await a_spec(engine), operation=Operation(broken))
     assert song.result is CanaryResult.UNKNOWN
 
 
