@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -83,8 +84,20 @@ async def test_after_its_lease_a_sandbox_ends_and_anyone_removes_it(
         assert sandbox.id in (await docker.reap()).sandboxes
 
 
+async def test_a_living_owner_keeps_what_is_its_own(docker: DockerEngine, spec: SandboxSpec, run: str) -> None:
+    async with docker.sandbox(spec) as sandbox:
+        for dry_run in (True, False):
+            reaped = await docker.reap(run=run, dry_run=dry_run, spare_living=True)
+            assert (reaped.spared, reaped.sandboxes, bool(reaped)) == ((sandbox.id,), (), False)
+        assert (await sandbox.exec(Command(["true"]))).exit_status == 0
+        assert (await docker.reap(run=run)).sandboxes == (sandbox.id,)
+
+
 def test_an_owner_is_known_exactly() -> None:
     me = this_process()
+    assert 0 < me.started < float(Path("/proc/uptime").read_text().split()[0]), (
+        "counted from the boot, not by the clock"
+    )
     assert parse_owner(me.label()) == me
     assert me.life() is Life.ALIVE
 
