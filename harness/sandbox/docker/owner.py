@@ -23,7 +23,8 @@ OWNER = "harness.owner"
 LEASE = "harness.lease"
 """Unix time after which anyone may remove it."""
 
-START_TOLERANCE_S = 1.0
+START_TOLERANCE_S = 3.0
+"""A process's start time is computed from the clock's, which may have been set since."""
 
 
 class Life(Enum):
@@ -40,7 +41,8 @@ class Owner:
     """A process, exactly: a number may be used again, and another machine may use the same engine.
 
     host, boot: ids of the machine and of its boot. pids: which process numbers ``pid`` belongs to (a container has its own).
-    started: seconds from the machine's boot, which setting the clock doesn't change.
+    started: unix time. after_boot: the same in seconds from the machine's boot, which setting the clock doesn't change; it decides
+    where it is known.
     """
 
     host: str
@@ -48,6 +50,7 @@ class Owner:
     pids: str
     pid: int
     started: float
+    after_boot: float | None = None
 
     def label(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -64,7 +67,9 @@ class Owner:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 return Life.DEAD
-            started = _started(process)
+            if self.after_boot is not None and (after_boot := _after_boot(self.pid)) is not None:
+                return Life.ALIVE if after_boot == self.after_boot else Life.DEAD
+            started = process.create_time()
         except psutil.NoSuchProcess:
             return Life.DEAD
         except psutil.Error:
@@ -82,6 +87,7 @@ def parse_owner(label: str) -> Owner | None:
             pids=str(fields["pids"]),
             pid=int(fields["pid"]),
             started=float(fields["started"]),
+            after_boot=None if fields.get("after_boot") is None else float(fields["after_boot"]),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -99,16 +105,14 @@ def _owner(pid: int) -> Owner:
         boot=_read("/proc/sys/kernel/random/boot_id") or f"{psutil.boot_time():.0f}",
         pids=_pid_namespace(),
         pid=pid,
-        started=round(_started(psutil.Process(pid)), 2),
+        started=round(psutil.Process(pid).create_time(), 2),
+        after_boot=_after_boot(pid),
     )
 
 
-def _started(process: psutil.Process) -> float:
-    """psutil counts from the clock's epoch: a clock that is set would make every owner look dead, and its sandboxes abandoned."""
-    stat = _read(f"/proc/{process.pid}/stat")
-    if not stat:
-        return process.create_time() - psutil.boot_time()
-    return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+def _after_boot(pid: int) -> float | None:
+    stat = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(stat[19]) / os.sysconf("SC_CLK_TCK") if len(stat) > 19 else None
 
 
 def _read(path: str) -> str:
