@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +12,22 @@ from harness.errors import ConfigError
 from harness.ports import Agent
 
 NAMES = ("oracle", "nop", "scripted:FILE")
+
+
+def resolve_name(name: str) -> str:
+    """The name with the file in it, if there is one, where it lies: for a run that is resumed from another folder."""
+    kind, _, argument = name.partition(":")
+    return f"{kind}:{Path(argument).absolute()}" if kind == "scripted" and argument else name
+
+
+def agent_digest(name: str) -> str | None:
+    """Of the file that an agent's name names; None where it names none, or one that can't be read."""
+    kind, _, argument = name.partition(":")
+    try:
+        content = Path(argument).read_bytes() if kind == "scripted" and argument else None
+    except OSError:
+        return None
+    return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def make_agent(name: str, options: Mapping[str, object] = MappingProxyType({})) -> Agent:

@@ -43,6 +43,7 @@ from harness.ports import Agent, AgentContext, Engine, Grader, GradeRequest, Ima
 from harness.prepare import StepPreparation, first_healthchecks
 from harness.record import AttemptRecord, BuildFailure, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
+from harness.space import room_for
 from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
@@ -73,6 +74,7 @@ class Workshop:
     place: how many attempts run at the same time.
     commit: keeps a record durably; called when the verdict stands, and again when everything is cleaned up.
     witness, canaries: what is asked when something has failed. gateway: what it recorded of the attempts' model calls.
+    admit: called before an attempt starts; raises StartRefused when the host has no room for it.
     """
 
     engine: Engine
@@ -84,16 +86,23 @@ class Workshop:
     witness: Witness = field(default_factory=BlindWitness)
     gateway: Gateway = field(default_factory=NoGateway)
     canaries: Canaries = field(default_factory=Canaries)
+    admit: Callable[[], None] = lambda: None
 
 
 async def run_attempt(plan: AttemptPlan, workshop: Workshop, listener: PhaseListener | None = None) -> AttemptRecord:
-    """Run one attempt to its verdict. Raises nothing but cancellation; a cancelled attempt is recorded as such."""
-    plan.folder.mkdir(parents=True)
+    """Run one attempt to its verdict. A cancelled attempt is recorded as such.
+
+    Raises nothing but cancellation, StoreError where its record can't be kept, and, before anything of it has begun, StartRefused.
+    """
     clock = PhaseClock(plan.folder / "phases.jsonl", listener)
+    with room_for(plan.folder, workshop.admit):
+        plan.folder.mkdir(parents=True)
     with clock.phase(Phase.QUEUE):
         await workshop.place.acquire()
     try:
-        with LogFile(plan.folder / "agent.log") as agent_log, LogFile(plan.folder / "grader.log") as grader_log:
+        with room_for(plan.folder, workshop.admit):
+            logs = LogFile(plan.folder / "agent.log"), LogFile(plan.folder / "grader.log")
+        with logs[0] as agent_log, logs[1] as grader_log:
             attempt = _Attempt(plan, workshop, clock, agent_log, grader_log)
             async with open_sandboxes(workshop.engine) as sandboxes:
                 await attempt.settle(sandboxes)

@@ -7,6 +7,7 @@ any, the defaults. Exactly one file is read. Relative paths in it are relative t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,14 +15,17 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from harness.errors import ConfigError
-from harness.task.fields import Size, Text
+from harness.task.fields import Size, Text, size
 from harness.task.image import MAX_CONTEXT_BYTES, MAX_CONTEXT_FILES, ContextLimits
 from harness.toml import Findings, Table, read_table, refuse, shown
 
 CONFIG_NAME = "harness.toml"
+_SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
+
+DISK_RESERVE_BYTES = 1024**3
 
 MOST = 100_000
 Count = Annotated[int, Field(gt=0, le=MOST)]
@@ -39,11 +43,17 @@ class TrustHost(StrEnum):
 
 
 def _trust(value: Any) -> TrustHost:
+    if isinstance(value, TrustHost):
+        return value
     if isinstance(value, bool):
         return TrustHost.ALWAYS if value else TrustHost.NEVER
     if value != "auto":
         raise refuse(f'must be true, false or "auto", not {shown(value)}', 'Write true, false or "auto"')
     return TrustHost.AUTO
+
+
+def _as_written(value: TrustHost) -> bool | str:
+    return value.value if value is TrustHost.AUTO else value is TrustHost.ALWAYS
 
 
 def _reference(value: str) -> str:
@@ -56,6 +66,8 @@ Reference = Annotated[str, AfterValidator(_reference)]
 
 
 def _path(value: Any) -> Path:
+    if isinstance(value, Path):
+        return value
     if not isinstance(value, str) or not value or "\0" in value:
         raise refuse(
             f"{shown(value)} is not a path", "Write a path as text, relative to this file's folder or absolute"
@@ -99,7 +111,9 @@ class ImagesConfig(Table):
     """
 
     map: dict[Reference, Reference] = {}
-    trust_host_certificates: Annotated[TrustHost, BeforeValidator(_trust)] = TrustHost.AUTO
+    trust_host_certificates: Annotated[TrustHost, BeforeValidator(_trust), PlainSerializer(_as_written)] = (
+        TrustHost.AUTO
+    )
 
 
 class EngineConfig(Table):
@@ -129,11 +143,16 @@ class TimeoutsConfig(Table):
     build: Multiplier = 1.0
 
 
+def _reserve(value: Any) -> int:
+    return 0 if type(value) is int and value == 0 else size(value)
+
+
 class RunConfig(Table):
     """Everything a run can be told.
 
     paths: tasks, folders of tasks, benchmarks. n: attempts of each task. retries: of an attempt that ends aborted or ungraded.
     concurrency: attempts at a time; None: by the machine.
+    disk_reserve: free space below which no attempt starts, in bytes; 0: never mind.
     max_context_files, max_context_bytes: limits of build contexts, where a task has none of its own; None: the defaults.
     """
 
@@ -150,6 +169,7 @@ class RunConfig(Table):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     max_context_files: Count | None = None
     max_context_bytes: Size | None = None
+    disk_reserve: Annotated[int, BeforeValidator(_reserve)] = DISK_RESERVE_BYTES
 
     def attempts_for(self, benchmark: str) -> int:
         """How many attempts each task of a benchmark gets."""
@@ -161,6 +181,12 @@ class RunConfig(Table):
         return ContextLimits(
             max_files=self.max_context_files or MAX_CONTEXT_FILES, max_bytes=self.max_context_bytes or MAX_CONTEXT_BYTES
         )
+
+    def kept(self) -> Self:
+        """As it is put on record: paths that hold from anywhere, and no option of the agent that looks like a secret."""
+        options = {name: value for name, value in self.agent.options.items() if not _SECRET.search(name)}
+        agent = self.agent.model_copy(update={"options": options})
+        return self.model_copy(update={"agent": agent, "paths": [path.absolute() for path in self.paths]})
 
     def anchored(self, folder: Path) -> Self:
         """With relative paths taken from ``folder``."""

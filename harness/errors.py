@@ -7,7 +7,8 @@
     │   ├── TaskError         a task directory: bad TOML, a missing file, a bad value
     │   ├── ConfigError       a configuration file or an option
     │   ├── ContextError      an image's build context: too many files, a link that leaves the root
-    │   └── UnsupportedError  a valid request that this version, or this host, can't serve
+    │   ├── UnsupportedError  a valid request that this version, or this host, can't serve
+    │   └── RunHeld           another process owns the run
     ├── EngineError           the engine, or what it was asked to do
     │   ├── EngineUnreachable   no answer on the engine's socket
     │   ├── ImageUnavailable    the image is neither here nor to be had
@@ -22,6 +23,9 @@
     │   ├── TrajectoryLost      it could not be collected
     │   └── NothingFits         nothing of it fits the length
     ├── StoreError            the run's folder or database
+    │   ├── StaleOwner          another process has taken the run over
+    │   └── SlotTaken           a slot already has a verdict, and this one is no retry of it
+    ├── StartRefused          the host is too short of space to start an attempt
     ├── InfraAbort            infrastructure, with its cause (`harness.outcome`)
     └── RolloutFailed         a rollout can't go on (`harness.guard`)
         ├── ConsecutiveAborts   infrastructure: too many groups in a row aborted
@@ -75,6 +79,10 @@ class ContextError(UsageError):
 
 class UnsupportedError(UsageError):
     """The request is valid, but this version or this host can't serve it."""
+
+
+class RunHeld(UsageError):
+    """Another process owns the run: one run has one owner."""
 
 
 class EngineError(HarnessError):
@@ -144,3 +152,15 @@ class NothingFits(TrajectoryError):
 
 class StoreError(HarnessError):
     """The run's folder or its database can't be read or written."""
+
+
+class StaleOwner(StoreError):
+    """A write was refused: another process has taken the run over since."""
+
+
+class SlotTaken(StoreError):
+    """A verdict was refused: its slot has one already, and nothing may be scored twice."""
+
+
+class StartRefused(HarnessError):
+    """The host is too short of disk space to start an attempt. What is on record stays as it is."""

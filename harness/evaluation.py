@@ -22,9 +22,8 @@ from harness.sample import Places, Sample, TaskId, sample_of, settle_places, who
 
 def report_on(run: RunRecord, records: Iterable[AttemptRecord]) -> EvaluationReport:
     """The report of a recorded run, finished or not."""
-    wall_s = None if run.finished_at is None else run.finished_at - run.created_at
     rows = list(records)
-    report = evaluate(map(sample_of, rows), plans=run.benchmarks, wall_s=wall_s)
+    report = evaluate(map(sample_of, rows), plans=run.benchmarks, wall_s=run.wall_s)
     warnings = Counter(warning for row in rows for warning in row.warnings)
     return report.model_copy(update={"failed_builds": failed_builds(rows), "attempt_warnings": dict(warnings)})
 

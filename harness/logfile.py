@@ -12,7 +12,8 @@ DEFAULT_CAP_BYTES = 16 * 1024 * 1024
 class LogFile:
     """Appends bytes up to a cap, then counts what it leaves out and says so once it is closed. Use as a context manager.
 
-    Writes go straight to the file system's cache: they don't block for long enough to need a thread.
+    Writes go straight to the file system's cache: they don't block for long enough to need a thread. What a full disk doesn't take is
+    left out too: a log never decides how an attempt ends.
     """
 
     def __init__(self, path: Path, *, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
@@ -25,13 +26,21 @@ class LogFile:
         """An `OutputSink`."""
         kept = chunk[: self._room]
         if kept:
-            self._file.write(kept)
-            self._room -= len(kept)
+            written = self._append(kept)
+            self._room -= written
+            self._left_out += len(kept) - written
         self._left_out += len(chunk) - len(kept)
 
     def note(self, line: str) -> None:
         """A line of the harness's own, whatever the cap."""
-        self._file.write(f"[harness] {line}\n".encode())
+        self._append(f"[harness] {line}\n".encode("utf-8", "replace"))
+
+    def _append(self, data: bytes) -> int:
+        """How much of it was taken."""
+        try:
+            return self._file.write(data)
+        except OSError:
+            return 0
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -88,7 +88,7 @@ PhaseListener = Callable[[PhaseStamp], None]
 class PhaseClock:
     """Stamps phases into a file of JSON lines, as they begin and as they end.
 
-    The file is appended to, not synced: a stamp is cheap, a verdict is durable.
+    The file is appended to, not synced: a stamp is cheap, a verdict is durable. One that a full disk doesn't take is still in the record.
     """
 
     def __init__(self, path: Path, listener: PhaseListener | None = None) -> None:
@@ -125,7 +125,7 @@ class PhaseClock:
 
     def _write(self, event: str, stamp: PhaseStamp) -> None:
         # Opened anew for each line: thousands of attempts may wait in their queue phase, and files are few.
-        with self._path.open("a", encoding="utf-8") as file:
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": event, **stamp.model_dump(mode="json")}) + "\n")
         if self._listener is not None:
             self._listener(stamp)

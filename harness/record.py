@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from harness.config import RunConfig
 from harness.diagnostic import Diagnostic
 from harness.errors import BuildFailed
 from harness.evidence import Examination
@@ -116,8 +119,33 @@ class BenchmarkPlan(Record):
     tasks: int
 
 
+class RunState(StrEnum):
+    """How a run stands. Whether somebody works on it is asked of its lock, never of the record."""
+
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    """It was asked to stop, and cleans up."""
+    FINISHED = "finished"
+    """Every slot has a verdict."""
+    CANCELLED = "cancelled"
+    """It was asked to stop, and has."""
+    INCOMPLETE = "incomplete"
+    """It ended by itself, and slots lack a verdict: the host had no room to start them, or their tasks were gone."""
+    DIED = "died"
+    """Nobody works on it, and nobody wrote down that it ended."""
+
+
+def _config(value: Any) -> RunConfig | None:
+    """From JSON, as from TOML: text and numbers that the fields' own checks turn into what they mean."""
+    return value if value is None or isinstance(value, RunConfig) else RunConfig.model_validate(value)
+
+
 class RunRecord(Record):
-    """A run: what was asked, and when."""
+    """A run: what was asked, and when.
+
+    config: what the run resolved, for whoever resumes it. agent_digest: of what the agent was told, where that is a file.
+    ended: how its last owner left it: finished, cancelled or incomplete; None while it runs, and when it died.
+    """
 
     id: str
     created_at: float
@@ -129,6 +157,30 @@ class RunRecord(Record):
     """Each with its own ``n``."""
     finished_at: float | None = None
     folder: Path
+    config: Annotated[RunConfig | None, BeforeValidator(_config)] = None
+    agent_digest: str | None = None
+    ended: RunState | None = None
+    paused_s: float = 0.0
+    """How long nobody worked on it, from one owner's last sign of life to the next one's beginning."""
+
+    @property
+    def wall_s(self) -> float | None:
+        """How long it was worked on; None while it is."""
+        return None if self.finished_at is None else self.finished_at - self.created_at - self.paused_s
+
+    def resumed(self, records: Iterable[AttemptRecord], *, config: RunConfig, folder: Path) -> RunRecord:
+        """As a new owner begins with it now. records: its verdicts, signs of life of an owner that died."""
+        signs = [self.created_at, *(record.finished_at or record.started_at for record in records)]
+        left_at = self.finished_at or max(signs)
+        paused_s = self.paused_s + max(time.time() - left_at, 0.0)
+        update = {"config": config, "folder": folder, "paused_s": paused_s, "finished_at": None, "ended": None}
+        return self.model_copy(update=update)
+
+    def standing(self, *, owned: bool, cancelling: bool = False) -> RunState:
+        """How it stands. owned: a process holds its lock. cancelling: that process was asked to stop."""
+        if owned:
+            return RunState.CANCELLING if cancelling else RunState.RUNNING
+        return self.ended or RunState.DIED
 
 
 def failed_builds(rows: Iterable[AttemptRecord]) -> tuple[BuildFailure, ...]:

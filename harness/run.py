@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from harness.attempt import AttemptPlan, Workshop
 from harness.concurrency import find, together
-from harness.errors import StoreError
+from harness.errors import StartRefused, StoreError
 from harness.slots import Watcher, run_slot
 
 
@@ -17,12 +17,14 @@ class Execution:
     """The attempts of a run. Their verdicts go through the workshop's ``commit``; the watcher is only told.
 
     retries: of each attempt that ends aborted or ungraded.
+    refused: why attempts were not started, one entry each; they have no verdict.
     """
 
     plans: Sequence[AttemptPlan]
     workshop: Workshop
     watcher: Watcher
     retries: int = 1
+    refused: list[StartRefused] = field(default_factory=list[StartRefused])
 
     async def run(self) -> None:
         """Run every attempt and its retries, as many at once as the workshop has places. Cancelling it cancels them all, cleanly.
@@ -37,4 +39,7 @@ class Execution:
             raise error from group
 
     async def _one(self, plan: AttemptPlan) -> None:
-        await run_slot(plan, self.workshop, self.watcher, retries=self.retries)
+        try:
+            await run_slot(plan, self.workshop, self.watcher, retries=self.retries)
+        except StartRefused as refusal:
+            self.refused.append(refusal)

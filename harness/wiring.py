@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
@@ -13,23 +12,25 @@ from pathlib import Path
 import anyio
 
 from harness.attempt import AttemptPlan, Workshop
-from harness.concurrency import in_thread
 from harness.config import RunConfig, TimeoutsConfig, TrustHost
-from harness.errors import ConfigError, ContextError
+from harness.errors import ConfigError, ContextError, UsageError
 from harness.graders.script import ScriptGrader
 from harness.images.build import default_cache
 from harness.images.mapping import ImageMap
 from harness.images.resolve import ImageResolver, check_build
 from harness.images.sweep import images_in_use
+from harness.planning import PlannedSlot
 from harness.ports import Agent
-from harness.record import AttemptRecord, BenchmarkPlan, RunRecord, new_attempt_id
+from harness.record import RunRecord, new_attempt_id
 from harness.sandbox.docker.address import EngineAddress, address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
 from harness.sandbox.docker.witness import watch_engine
 from harness.slots import attempt_folder
+from harness.space import DiskReserve
 from harness.specs import image_requests
-from harness.store.sql import SqlStore
+from harness.store.ledger import Ledger
+from harness.store.owned import OwnedRun
 from harness.task.discover import Loaded, find_tasks, load_tasks
 from harness.task.image import DockerfileBuild
 from harness.task.model import Environment, Step, Task
@@ -60,13 +61,8 @@ def open_images(config: RunConfig, engine: DockerEngine) -> Generator[ImageResol
 
 
 @asynccontextmanager
-async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> AsyncGenerator[Workshop]:
-    """What the attempts of a run work with, on the Docker engine."""
-    writer = anyio.CapacityLimiter(1)
-
-    async def commit(record: AttemptRecord) -> None:
-        await in_thread(store.save_attempt, record, limiter=writer)
-
+async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> AsyncGenerator[Workshop]:
+    """What the attempts of a run work with, on the Docker engine. Their verdicts go to ``owned``."""
     async with open_engine(config) as engine, watch_engine(engine) as witness:
         with open_images(config, engine) as images:
             yield Workshop(
@@ -75,7 +71,8 @@ async def open_workshop(config: RunConfig, agent: Agent, store: SqlStore) -> Asy
                 agent=agent,
                 grader=ScriptGrader(),
                 place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
-                commit=commit,
+                commit=Ledger(owned).commit,
+                admit=DiskReserve(config.runs_dir, config.disk_reserve).check,
                 witness=witness,
             )
 
@@ -115,20 +112,31 @@ def _ignore_files(root: Path, files: Sequence[Path]) -> str:
     )
 
 
-def plan_benchmarks(tasks: tuple[Task, ...], config: RunConfig) -> tuple[BenchmarkPlan, ...]:
-    """What is asked of each benchmark, with its own number of attempts."""
-    counts = Counter(task.benchmark for task in tasks)
-    return tuple(BenchmarkPlan(benchmark=name, n=config.attempts_for(name), tasks=counts[name]) for name in counts)
+def load_again(config: RunConfig) -> Loaded:
+    """As `load`, for a run that goes on: a path where no task is any more is a failure beside the others."""
+    there: list[Path] = []
+    gone: list[tuple[Path, UsageError]] = []
+    for path in config.paths:
+        try:
+            find_tasks(path)
+        except UsageError as error:
+            gone.append((path, error))
+        else:
+            there.append(path)
+    if not there:
+        return Loaded((), tuple(gone))
+    loaded = load(config.model_copy(update={"paths": there}))
+    return Loaded(loaded.tasks, (*gone, *loaded.failures), loaded.warnings)
 
 
-def plan_attempts(run: RunRecord, tasks: tuple[Task, ...], config: RunConfig) -> tuple[AttemptPlan, ...]:
-    """Every attempt of a run: each task as often as its benchmark asks, the first of all tasks before the second of any."""
-    wanted = [(index, task) for task in tasks for index in range(config.attempts_for(task.benchmark))]
+def plan_attempts(run: RunRecord, ready: Iterable[tuple[PlannedSlot, Task]]) -> tuple[AttemptPlan, ...]:
+    """A new attempt for each slot. Where a slot has a verdict already, it is a retry of the attempt that has it."""
     plans: list[AttemptPlan] = []
-    for index, task in sorted(wanted, key=lambda pair: pair[0]):
+    for slot, task in ready:
         identifier = new_attempt_id()
-        folder = attempt_folder(run.folder, task, index, identifier)
-        plans.append(AttemptPlan(id=identifier, run=run.id, task=task, index=index, folder=folder))
+        folder = attempt_folder(run.folder, task, slot.index, identifier)
+        plan = AttemptPlan(id=identifier, run=run.id, task=task, index=slot.index, folder=folder, retry_of=slot.attempt)
+        plans.append(plan)
     return tuple(plans)
 
 

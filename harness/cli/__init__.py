@@ -21,8 +21,10 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 COMMANDS = {
     "run": ("harness.cli.run:run", "Run tasks: image, sandbox, agent, grade."),
+    "resume": ("harness.cli.resume:resume", "Go on with a run: what lacks a verdict."),
+    "cancel": ("harness.cli.cancel:cancel", "Stop a run from another terminal."),
     "show": ("harness.cli.show:show", "Show one attempt: ending, reward, phases, files."),
-    "runs": ("harness.cli.show:runs", "List runs, or the attempts of one."),
+    "runs": ("harness.cli.runs:runs", "List runs, or the attempts of one."),
     "report": ("harness.cli.report:report", "Report on a run: on screen, as JSON, or as an HTML page."),
     "compare": ("harness.cli.compare:compare", "Compare two runs, task by task."),
     "build": ("harness.cli.images:build", "Build the images of tasks, and say what they are."),

@@ -9,7 +9,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli import text
+from harness.cli import NOT_GRADED, text
+from harness.cli.damage import named_damage
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
 from harness.comparison import Comparison, Outcome, Side, compare_runs
 from harness.store.sql import SqlStore
@@ -25,7 +26,7 @@ _ORDER = (Outcome.LOSS, Outcome.WIN, Outcome.NOT_COMPARED, Outcome.TIE)
 @config_option
 @runs_dir_option
 @json_option
-def compare(first: str, second: str, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> None:
+def compare(first: str, second: str, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> int:
     """Compare the runs FIRST and SECOND: differences are SECOND minus FIRST.
 
     Tasks are paired by their content. The mean difference comes with a 95% confidence interval (paired, clustered by task).
@@ -33,15 +34,17 @@ def compare(first: str, second: str, config_path: Path | None, runs_dir: Path | 
     with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
         one, other = store.run(first), store.run(second)
         comparison = compare_runs(one, store.attempts(one.id), other, store.attempts(other.id))
+        damaged = named_damage(store)
     if as_json:
         click.echo(comparison.model_dump_json(indent=2))
-        return
+        return NOT_GRADED if damaged else 0
     console = text.console()
     if comparison.tasks:
         console.print(_tasks(comparison))
     for line in _lines(comparison):
         console.print(Text(text.printable(line)))
     console.print(Text(text.printable(_verdict(comparison)), style="bold"))
+    return NOT_GRADED if damaged else 0
 
 
 def _tasks(comparison: Comparison) -> Table:

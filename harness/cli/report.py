@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli import text
+from harness.cli import NOT_GRADED, text
+from harness.cli.damage import named_damage
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.errors import ConfigError
+from harness.errors import ConfigError, UsageError
 from harness.evaluation import report_on
 from harness.outcome import Record
 from harness.phases import Phase
@@ -50,7 +51,7 @@ class RunDocument(ReportDocument):
 @config_option
 @runs_dir_option
 @json_option
-def report(run: str, html: Path | None, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> None:
+def report(run: str, html: Path | None, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> int:
     """Report on RUN: means with standard errors, pass@k, and what has no grade and why.
 
     RUN is a run's id, or the beginning of it. It may still be going on.
@@ -58,6 +59,7 @@ def report(run: str, html: Path | None, config_path: Path | None, runs_dir: Path
     with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
         record = store.run(run)
         records = store.attempts(record.id)
+        damaged = named_damage(store)
     result = report_on(record, records)
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -68,6 +70,7 @@ def report(run: str, html: Path | None, config_path: Path | None, runs_dir: Path
         click.echo(document.model_dump_json(indent=2))
     elif html is None:
         print_report(record, result, records)
+    return NOT_GRADED if damaged else 0
 
 
 def _write_page(path: Path, run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord]) -> None:
@@ -80,6 +83,18 @@ def _write_page(path: Path, run: RunRecord, result: EvaluationReport, records: S
     click.echo(f"wrote {path}", err=True)
 
 
+def print_document(
+    run: RunRecord,
+    result: EvaluationReport,
+    records: Sequence[AttemptRecord],
+    failures: Sequence[tuple[Path, UsageError]],
+) -> None:
+    """What ``harness run --json`` prints."""
+    problems = tuple(text.printable(str(failure)) for _, failure in failures)
+    document = RunDocument(run=run, summary=result, metrics=result.metrics, attempts=tuple(records), problems=problems)
+    click.echo(document.model_dump_json(indent=2))
+
+
 def write_report(run: RunRecord, result: EvaluationReport) -> None:
     """Keep the report in the run's folder, whole or not at all. Raises OSError."""
     document = ReportDocument(run=run, summary=result, metrics=result.metrics)
@@ -90,9 +105,9 @@ def write_report(run: RunRecord, result: EvaluationReport) -> None:
 
 
 def print_report(
-    run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord], *, signalled: int | None = None
+    run: RunRecord, result: EvaluationReport, records: Sequence[AttemptRecord], *, stopped: str = ""
 ) -> None:
-    """Tables of tasks and benchmarks, the run's numbers, what has no grade, and the time by phase."""
+    """Tables of tasks and benchmarks, the run's numbers, what has no grade, and the time by phase. stopped: by what, if anything."""
     console = text.console()
     _print_tasks(console, [task for score in result.benchmarks for task in score.by_task])
     together = [score for score in result.benchmarks if not score.standalone]
@@ -113,10 +128,10 @@ def print_report(
         console.print(Text(text.printable(_failed_build(failure))), soft_wrap=True)
     for warning, count in result.attempt_warnings.items():
         console.print(Text(text.printable(f"warning: {count} × {warning}"), style="yellow"))
-    if signalled is not None:
+    if stopped:
         missing = result.planned - result.attempts
         kept = f"{text.counted(len(records), 'verdict')} kept, {text.counted(missing, 'attempt')} not begun"
-        console.print(f"stopped by a signal: {kept}")
+        console.print(f"{stopped}: {kept}. To go on: harness resume {run.id}")
     console.print(Text(f"run {run.id} is in {run.folder}", style="dim"), soft_wrap=True)
 
 

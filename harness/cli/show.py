@@ -1,4 +1,4 @@
-"""`harness show` and `harness runs`: what is on record."""
+"""`harness show`: what is on record of one attempt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from harness.cli import text
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.evaluation import report_on
 from harness.record import AttemptRecord
 from harness.store.sql import SqlStore
 
@@ -113,44 +112,3 @@ def _files(console: Console, record: AttemptRecord) -> None:
             console.print(
                 Text(f"  {text.printable(str(path.relative_to(record.folder)))}  {path.stat().st_size} bytes")
             )
-
-
-@click.command()
-@click.argument("run", required=False)
-@config_option
-@runs_dir_option
-@json_option
-def runs(run: str | None, config_path: Path | None, runs_dir: Path | None, as_json: bool) -> None:
-    """List the runs, newest first; with RUN, the attempts of that run."""
-    console = text.console()
-    with SqlStore(read_config(config_path, runs_dir=runs_dir).runs_dir, create=False) as store:
-        if run is None:
-            _list_runs(console, store, as_json=as_json)
-            return
-        records = store.attempts(store.run(run).id)
-    if as_json:
-        click.echo("[" + ",\n".join(record.model_dump_json() for record in records) + "]")
-        return
-    table = Table("attempt", "task", "ending", "reward", "took", box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for record in records:
-        spent = None if record.finished_at is None else record.finished_at - record.started_at
-        name = Text(text.printable(f"{record.key}#{record.index}"))
-        ending = text.ending(record.ending, record.cause)
-        table.add_row(record.id, name, ending, text.reward(record.reward), text.seconds(spent))
-    console.print(table)
-
-
-def _list_runs(console: Console, store: SqlStore, *, as_json: bool) -> None:
-    found = store.runs()
-    if as_json:
-        click.echo("[" + ",\n".join(run.model_dump_json() for run in found) + "]")
-        return
-    columns = ("run", "began", "agent", "attempts", "mean reward", "passed", "ungraded")
-    table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for run in found:
-        summary = report_on(run, store.attempts(run.id))
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-        counts = f"{summary.attempts}/{run.attempts}"
-        mean = text.reward(summary.mean_reward)
-        table.add_row(run.id, began, Text(run.agent), counts, mean, str(summary.passed), str(summary.ungraded))
-    console.print(table)

@@ -1,82 +1,40 @@
-"""Runs and verdicts in SQLite: written durably before they are shown, read back as the records they were."""
+"""Runs and verdicts on record: written durably before they are shown, read back as the records they were."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
-from pydantic import ValidationError
-from sqlalchemy import event
-from sqlalchemy.exc import DatabaseError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from harness.errors import ConfigError, StoreError
+from harness.planning import PlannedSlot
 from harness.record import AttemptRecord, RunRecord
-from harness.toml import is_text
+from harness.store.database import Database
+from harness.store.owned import OwnedRun
+from harness.store.quarantine import Damage, Kind, Quarantine
+from harness.store.rows import Unreadable, parse, read_slots
+from harness.store.schema import AttemptRow, RunRow
 
-DATABASE = "runs.sqlite"
-RESULT = "result.json"
-
-
-class _Base(DeclarativeBase):
-    pass
-
-
-class _Run(_Base):
-    __tablename__ = "runs"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    created_at: Mapped[float] = mapped_column(index=True)
-    finished_at: Mapped[float | None]
-    record: Mapped[str] = mapped_column(sa.Text)
-
-
-class _Attempt(_Base):
-    __tablename__ = "attempts"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    run: Mapped[str] = mapped_column(sa.ForeignKey("runs.id"), index=True)
-    benchmark: Mapped[str]
-    task: Mapped[str] = mapped_column(index=True)
-    task_digest: Mapped[str]
-    agent: Mapped[str]
-    index: Mapped[int]
-    retry_of: Mapped[str | None]
-    ending: Mapped[str]
-    cause: Mapped[str | None]
-    reward: Mapped[float | None]
-    grading: Mapped[str]
-    integrity: Mapped[str]
-    started_at: Mapped[float]
-    finished_at: Mapped[float | None]
-    record: Mapped[str] = mapped_column(sa.Text)
+R = TypeVar("R", RunRecord, AttemptRecord)
 
 
 class SqlStore:
     """The database of one folder of runs. Synchronous; use as a context manager.
 
-    A write returns when it is on the disk (write-ahead log, full sync).
+    Reading needs no lock. Writing goes through the `OwnedRun` of the one who holds the run's. A row that can't be read is
+    moved to quarantine and named in ``damage``; the others are served.
     """
 
     def __init__(self, folder: Path, *, create: bool = True) -> None:
-        """Raises ConfigError when the folder can't be used, or, without ``create``, holds no runs."""
-        self._path = folder / DATABASE
-        if not is_text(str(folder.absolute())):
-            raise ConfigError(f"runs folder {str(folder)!a}: its path isn't valid UTF-8. Name another with --runs-dir")
-        if not create and not self._path.exists():
-            raise ConfigError(f"{folder} holds no runs. Run a task first, or name another folder with --runs-dir")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"runs folder {folder}: {error.strerror}. Name another with --runs-dir") from error
-        self._engine = sa.create_engine(sa.URL.create("sqlite", database=str(self._path)), connect_args={"timeout": 30})
-        event.listen(self._engine, "connect", _durable)
-        with self._translated():
-            _Base.metadata.create_all(self._engine)
+        """Raises ConfigError when the folder can't be used, or, without ``create``, holds no runs; StoreError where its
+        database is broken or another version's."""
+        self.folder = folder
+        self._database = Database(folder, create=create)
+        self._quarantine = Quarantine(self._database, folder)
+        self._damage: dict[tuple[Kind, str], Damage] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -84,94 +42,113 @@ class SqlStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._engine.dispose()
+        self._database.close()
 
-    @contextmanager
-    def _translated(self) -> Generator[None]:
-        try:
-            yield
-        except DatabaseError as error:
-            raise StoreError(f"{self._path}: {error.orig}") from error
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What could not be read so far."""
+        return tuple(self._damage.values())
 
-    @contextmanager
-    def _session(self) -> Generator[Session]:
-        with self._translated(), Session(self._engine) as session:
-            yield session
+    # --- owning ---------------------------------------------------------------------------------------------------
 
-    def save_run(self, run: RunRecord) -> None:
-        """Insert a run, or bring its row up to date."""
-        row = _Run(id=run.id, created_at=run.created_at, finished_at=run.finished_at, record=run.model_dump_json())
-        with self._session() as session:
-            session.merge(row)
-            session.commit()
+    def begin(self, run: RunRecord, slots: tuple[PlannedSlot, ...]) -> OwnedRun:
+        """Put a new run on record. The caller holds its lock."""
+        return OwnedRun.begin(self._database, self.folder, run, slots)
 
-    def save_attempt(self, attempt: AttemptRecord) -> None:
-        """Commit a verdict, then write ``result.json`` in the attempt's folder, whole or not at all."""
-        document = attempt.model_dump_json(indent=2)
-        values: dict[str, Any] = {
-            column.name: getattr(attempt, column.name)
-            for column in _Attempt.__table__.columns
-            if column.name != "record"
-        }
-        with self._session() as session:
-            session.merge(_Attempt(**values, record=document))
-            session.commit()
-        draft = attempt.folder / f"{RESULT}.part"
-        draft.write_text(document + "\n", encoding="utf-8")
-        draft.replace(attempt.folder / RESULT)
+    def take(self, run: str) -> OwnedRun:
+        """Take over a run that is on record. The caller holds its lock."""
+        return OwnedRun.take(self._database, self.folder, run)
+
+    def ask_to_cancel(self, run: str) -> None:
+        """Ask the run's present owner to stop. Asking twice is fine; a later owner isn't asked."""
+        with self._database.writing() as connection:
+            connection.execute(sa.update(RunRow).where(RunRow.id == run).values(cancel_epoch=RunRow.epoch))
+
+    def cancelling(self, run: str) -> bool:
+        """Whether the run's last owner was asked to stop."""
+        query = sa.select(RunRow.id).where(RunRow.id == run, RunRow.cancel_epoch == RunRow.epoch)
+        with self._database.reading() as connection:
+            return connection.scalar(query) is not None
+
+    # --- reading --------------------------------------------------------------------------------------------------
 
     def runs(self, limit: int | None = None) -> Sequence[RunRecord]:
         """The newest first."""
-        query = sa.select(_Run.record).order_by(_Run.created_at.desc()).limit(limit)
-        with self._session() as session:
-            return [RunRecord.model_validate_json(text) for text in session.scalars(query)]
+        query = sa.select(RunRow.id, RunRow.record, RunRow.checksum).order_by(RunRow.created_at.desc()).limit(limit)
+        return self._read(query, Kind.RUN, lambda row: parse(RunRecord, row.record, row.checksum, id=row.id))
 
     def run(self, prefix: str) -> RunRecord:
-        """The run that a prefix of its id names. Raises ConfigError when none or several do."""
-        return RunRecord.model_validate_json(self._one(_Run, prefix, "run"))
+        """The run that a prefix of its id names. Raises ConfigError when none or several do, StoreError when it can't be read."""
+        identifier = self._one(RunRow, prefix, Kind.RUN)
+        query = sa.select(RunRow.id, RunRow.record, RunRow.checksum).where(RunRow.id == identifier)
+        found = self._read(query, Kind.RUN, lambda row: parse(RunRecord, row.record, row.checksum, id=row.id))
+        return self._readable(found, Kind.RUN, identifier)
+
+    def slots(self, run: str) -> tuple[PlannedSlot, ...]:
+        """What a run is to have verdicts on, in the order in which it was planned."""
+        with self._database.reading() as connection:
+            return read_slots(connection, run)
 
     def attempts(self, run: str) -> Sequence[AttemptRecord]:
-        """The attempts of a run that have a verdict, in the order of task, index and start."""
-        query = (
-            sa.select(_Attempt.record)
-            .where(_Attempt.run == run)
-            .order_by(_Attempt.task, _Attempt.index, _Attempt.started_at)
-        )
-        with self._session() as session:
-            return [_attempt(text, self._path) for text in session.scalars(query)]
+        """The attempts of a run that have a verdict, retried ones too, in the order of task, index and start."""
+        order = (AttemptRow.benchmark, AttemptRow.task, AttemptRow.index, AttemptRow.started_at, AttemptRow.id)
+        query = sa.select(AttemptRow.id, AttemptRow.run, AttemptRow.record, AttemptRow.checksum)
+        found = self._read(query.where(AttemptRow.run == run).order_by(*order), Kind.ATTEMPT, _attempt)
+        for damage in self._quarantine.lasting(run):
+            self._damage.setdefault((damage.kind, damage.row), damage)
+        return found
+
+    def ended(self, run: str) -> Sequence[str]:
+        """The attempts of a run that have a verdict and are cleaned up, in that order."""
+        query = sa.select(AttemptRow.id).where(AttemptRow.run == run, AttemptRow.finished_at.is_not(None))
+        with self._database.reading() as connection:
+            return connection.scalars(query.order_by(AttemptRow.finished_at, AttemptRow.id)).all()
 
     def attempt(self, prefix: str) -> AttemptRecord:
-        """The attempt that a prefix of its id names. Raises ConfigError when none or several do."""
-        return _attempt(self._one(_Attempt, prefix, "attempt"), self._path)
+        """The attempt that a prefix of its id names. Raises ConfigError and StoreError like `run`."""
+        identifier = self._one(AttemptRow, prefix, Kind.ATTEMPT)
+        query = sa.select(AttemptRow.id, AttemptRow.run, AttemptRow.record, AttemptRow.checksum)
+        found = self._read(query.where(AttemptRow.id == identifier), Kind.ATTEMPT, _attempt)
+        return self._readable(found, Kind.ATTEMPT, identifier)
 
-    def _one(self, table: type[_Run] | type[_Attempt], prefix: str, what: str) -> str:
-        query = sa.select(table.id, table.record).where(table.id.startswith(prefix, autoescape=True)).limit(3)
-        with self._session() as session:
-            found = session.execute(query).all()
-        exact = [text for identifier, text in found if identifier == prefix]
-        if exact:
-            return exact[0]
+    def _read(self, query: sa.Select[*tuple[Any, ...]], kind: Kind, parsed: Callable[[Any], R]) -> list[R]:
+        """The rows' records. Damaged rows are moved away, and what replaces them is read in a second go."""
+        for last in (False, True):
+            with self._database.reading() as connection:
+                rows = connection.execute(query).all()
+            records: list[R] = []
+            bad: list[tuple[Any, Unreadable]] = []
+            for row in rows:
+                try:
+                    records.append(parsed(row))
+                except Unreadable as error:
+                    bad.append((row, error))
+            if not bad or last:
+                return records
+            for row, error in bad:
+                if error.intact:
+                    damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
+                else:
+                    damage = self._quarantine.move(kind, row.id, row.record, str(error))
+                if damage is not None:
+                    self._damage[kind, row.id] = damage
+        raise AssertionError("unreachable")
+
+    def _readable(self, found: Sequence[R], kind: Kind, identifier: str) -> R:
         if not found:
-            raise ConfigError(
-                f"no {what} has the id {prefix!r} in {self._path.parent}. `harness runs` lists what there is"
-            )
-        if len(found) > 1:
-            raise ConfigError(
-                f"several {what}s begin with {prefix!r}: {', '.join(row[0] for row in found)}, …. Give more of the id"
-            )
-        return found[0][1]
+            raise StoreError(str(self._damage[kind, identifier]))
+        return found[0]
+
+    def _one(self, table: type[RunRow] | type[AttemptRow], prefix: str, kind: Kind) -> str:
+        query = sa.select(table.id).where(table.id.startswith(prefix, autoescape=True)).order_by(table.id).limit(3)
+        with self._database.reading() as connection:
+            found = connection.scalars(query).all()
+        if prefix in found or len(found) == 1:
+            return prefix if prefix in found else found[0]
+        if not found:
+            raise ConfigError(f"no {kind} has the id {prefix!r} in {self.folder}. `harness runs` lists what there is")
+        raise ConfigError(f"several {kind}s begin with {prefix!r}: {', '.join(found)}, …. Give more of the id")
 
 
-def _attempt(text: str, path: Path) -> AttemptRecord:
-    try:
-        return AttemptRecord.model_validate_json(text)
-    except ValidationError as error:
-        raise StoreError(f"{path}: an attempt's row can't be read: {error.errors()[0]['msg']}") from error
-
-
-def _durable(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
+def _attempt(row: Any) -> AttemptRecord:
+    return parse(AttemptRecord, row.record, row.checksum, id=row.id, run=row.run)

@@ -83,24 +83,25 @@ def parse_size(value: str) -> int | None:
     return size if 0 < size < 2**63 else None
 
 
-def _size(value: Any) -> int:
+def size(value: Any) -> int:
+    """Bytes, from a number or text with a unit. Raises what a field's own check raises."""
     if isinstance(value, int) and not isinstance(value, bool):
-        size = value if 0 < value < 2**63 else None
+        found = value if 0 < value < 2**63 else None
     else:
-        size = parse_size(value) if isinstance(value, str) else None
-    if size is None:
+        found = parse_size(value) if isinstance(value, str) else None
+    if found is None:
         raise refuse(f"{shown(value)} is not a size", 'Write bytes, or text such as "512M" or "10G"')
-    return size
+    return found
 
 
-Size = Annotated[int, BeforeValidator(_size)]
+Size = Annotated[int, BeforeValidator(size)]
 """Bytes: a number, or text with a unit of 1024: ``"10G"``."""
 
 
 def _legacy_size(value: Any) -> int:
     if not isinstance(value, str):
         raise refuse(f"must be text with a unit, not {shown(value)}", 'Write "2G", or use the field that counts in MB')
-    return _size(value)
+    return size(value)
 
 
 LegacySize = Annotated[int, BeforeValidator(_legacy_size)]

@@ -12,7 +12,8 @@ import pytest
 from harness.agents.registry import make_agent
 from harness.cli.text import printable
 from harness.errors import ConfigError
-from harness.store.sql import DATABASE, SqlStore
+from harness.store.database import DATABASE
+from harness.store.sql import SqlStore
 from harness.task.template import create_task
 
 COMMAND = [sys.executable, "-c", "from harness.cli import main; main()"]

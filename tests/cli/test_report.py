@@ -39,11 +39,11 @@ def a_run(folder: Path, identifier: str, **more: object) -> RunRecord:
 
 def keep(folder: Path, run: RunRecord, samples: Sequence[Sample], detail: str = "") -> None:
     with SqlStore(folder) as store:
-        store.save_run(run)
+        owned = store.begin(run, ())
         for sample in samples:
             record = a_record(run.folder, sample, run=run.id, detail=detail)
             record.folder.mkdir(parents=True)
-            store.save_attempt(record)
+            owned.save_attempts([record])
 
 
 @pytest.fixture
@@ -275,13 +275,13 @@ def test_tags_are_balanced(tmp_path: Path, samples: list[Sample]):
 def test_every_reason_for_a_missing_grade_is_told_with_its_count(tmp_path: Path, call: Call):
     with SqlStore(tmp_path) as store:
         run = a_run(tmp_path, "r1", attempts=6)
-        store.save_run(run)
+        owned = store.begin(run, ())
         for index, detail in enumerate(
             ["no such image", "no such image", "no space", "no answer", "no luck", "no time"]
         ):
             record = a_record(run.folder, aborted(index), run="r1", detail=detail)
             record.folder.mkdir(parents=True)
-            store.save_attempt(record)
+            owned.save_attempts([record])
     said = call("report r1").stdout
     assert "ungraded: 6 × ABORTED/SandboxLost\n  2 × no such image\n  1 × no answer\n  1 × no luck\n" in said
     assert "and 2 other reasons" in said

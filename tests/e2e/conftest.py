@@ -42,7 +42,7 @@ def harness(tmp_path: Path) -> Callable[..., Ran]:
         words = [str(argument) for argument in arguments]
         if words[0] == "run" and "--retries" not in words:
             words += ["--retries", "0"]  # these tests look at single attempts
-        if words[0] in ("run", "show", "runs", "report", "compare"):
+        if words[0] in ("run", "resume", "cancel", "show", "runs", "report", "compare"):
             words += ["--runs-dir", str(runs_dir)]
         done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, cwd=tmp_path)
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.outcome import Integrity
-from harness.store.sql import DATABASE
+from harness.store.database import DATABASE
 from harness.task.image import ContextLimits, DockerfileBuild, ImageRef
 from harness.task.load import load_task
 from harness.task.model import (
