@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
@@ -18,14 +19,37 @@ from harness.evidence import Gateway
 from harness.faults import Failed, classify
 from harness.inquest import Inquest, Place
 from harness.logfile import LogFile
-from harness.outcome import Ending, InfraAbort
+from harness.outcome import Ending, InfraAbort, Integrity
 from harness.phases import Phase
-from harness.ports import Agent, AgentContext
+from harness.ports import Agent, AgentContext, tier
 from harness.task.model import Step
+
+STOP_S = 10.0
+"""For stopping a sandbox at its agent's deadline. Where that takes longer, its end isn't waited for."""
 
 
 class AgentEnded(HarnessError):
     """Says on a record how an agent ended that raised nothing."""
+
+
+@dataclass
+class _Deadline:
+    """An agent's deadline, and whether it has passed."""
+
+    passed: bool = False
+
+    async def keep(self, timeout_s: float, context: AgentContext, scope: anyio.CancelScope) -> None:
+        """When it passes, end the agent's processes, and then its code.
+
+        Its processes first, and all of them: a command that is asked to end can take its time, and what it does then would be graded.
+        Where processes must live on (the live tier, the task's own collect commands), those of the agent's commands end with its code.
+        """
+        await anyio.sleep(timeout_s)
+        self.passed = True
+        if tier(context.task, context.step) is not Integrity.LIVE and not context.step.grader.collect:
+            with anyio.move_on_after(STOP_S), suppress(EngineError):
+                await context.sandbox.stop()
+        scope.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +75,17 @@ class AgentRun:
         """
         timeout_s = context.step.agent.timeout_s if context.step.agent.timeout_s is not None else math.inf
         failure: Exception | None = None
-        with anyio.move_on_after(timeout_s) as deadline:
+        deadline = _Deadline()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(deadline.keep, timeout_s, context, tasks.cancel_scope)
             try:
                 await self.agent.run(context)
             except Exception as error:  # noqa: BLE001 - plug-in code: an agent may raise anything
-                failure = error
+                # What an agent raises once its sandbox has been stopped says nothing.
+                failure = error if not deadline.passed or find(error, InfraAbort) else None
+            tasks.cancel_scope.cancel()
         await self._ended(Place(Phase.AGENT_RUN, context.step.name, started=self.started), failure)
-        if deadline.cancelled_caught:
+        if deadline.passed:
             self.notes.append(f"the agent's deadline of {timeout_s:g} s passed")
             return Ending.TIMEOUT
         return Ending.ENV_DONE

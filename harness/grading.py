@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.canary import CANARY_S, Operation
+from harness.concurrency import find
 from harness.errors import CapExceeded, EngineError, SandboxGone, UsageError
 from harness.faults import Failed, NothingLeft, Scored, classify
 from harness.inquest import Inquest, Place
@@ -89,7 +90,12 @@ class StepGrading:
         raise AssertionError("an unreadable file system is either lost or nothing")
 
     async def _own_code(self, place: Place, error: Exception, control: Operation) -> Grade:
-        """Code of ours failed while it read what the policy may have made: what it does on an untouched sandbox decides."""
+        """Code of ours failed while it read what the policy may have made: what it does on an untouched sandbox decides.
+
+        But not over a file on this host: nothing of the policy's names one, and elsewhere, or a moment later, there may be room for it.
+        """
+        if _of_the_host(error):
+            raise error
         judgement = await self.inquest.enforce(Failed.OWN_CODE, place, error, operation=control)
         if isinstance(judgement, NothingLeft):
             return self._zero(f"what the agent left can't be read: {error!r}", attribution=Attribution.POLICY)
@@ -169,3 +175,9 @@ class StepGrading:
 
 async def _unheard(chunk: bytes) -> None:
     """A canary's collection says nothing."""
+
+
+def _of_the_host(error: Exception) -> bool:
+    """Whether a local file could not be read or written: the run's folder is gone, or its disk is full."""
+    found = find(error, OSError)
+    return found is not None and found.errno is not None and not isinstance(found, TimeoutError | ConnectionError)

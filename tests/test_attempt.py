@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import anyio
@@ -201,6 +202,12 @@ async def test_what_cant_be_collected_from_any_sandbox_is_not_the_policys(
     world.grader.collect_roles = ("agent", "probe")
     world.grader.collect_failures = [failure] * 3
     assert ended(await world.attempt()) == expected
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOENT, errno.EIO, errno.EROFS])
+async def test_a_file_on_the_host_is_never_the_policys_fault(world: World, number: int):
+    world.grader.collect_failures = [OSError(number, "the run's folder")]
+    assert ended(await world.attempt()) == (Ending.HARNESS_FAILED, None, None)
 
 
 @pytest.mark.parametrize(

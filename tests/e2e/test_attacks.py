@@ -53,3 +53,20 @@ def test_a_file_of_any_name_is_graded_where_it_lay(bench: Bench):
 def test_a_sandbox_that_its_agent_made_unstartable_is_no_infrastructure_failure(bench: Bench):
     row = bench.attempt(bench.task("restarted", SOLVED), "mv /.harness /x; touch /.harness")
     assert (row["ending"], row["cause"], row["reward"], row["attribution"]) == ("ERROR", None, 0.0, "policy")
+
+
+SHELLS = {
+    "one that never ends what it is told to end": r"""printf '#!/bin/bash\n[ $# != 4 ] || sleep 987\nexec bash "$@"\n'""",
+    "one that never says its number": r"""printf '#!/bin/bash\nsleep 5; echo 42 > /app/answer; sleep 987\n'""",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+def test_nothing_that_an_agent_does_after_its_deadline_is_graded(bench: Bench, shell: str):
+    task = bench.task("pristine", SOLVED)
+    (task / "task.toml").write_text((task / "task.toml").read_text() + "[agent]\ntimeout_sec = 2.0\n")
+    swap = f"{shell} > /app/shell; chmod +x /app/shell; mv /app/shell /usr/bin/sh"
+    row = bench.attempt(task, swap, "sleep 5; echo 42 > /app/answer; sleep 987")
+    assert (row["ending"], row["reward"]) == ("TIMEOUT", 0.0)
+    spent = next(stamp for stamp in row["phases"] if stamp["phase"] == "agent_run")
+    assert spent["end_mono"] - spent["start_mono"] < 10
