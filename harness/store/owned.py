@@ -57,7 +57,7 @@ class OwnedRun:
         self._write(self._folder / self.run / RUN_FILE, RunFile(run=record, slots=slots).model_dump_json())
 
     def save_attempts(self, records: Sequence[AttemptRecord]) -> None:
-        """Commit verdicts, all or none, then write each one's ``result.json``.
+        """Commit verdicts, all or none, then write the ``result.json`` of those whose attempt is cleaned up.
 
         A verdict takes its slot, or takes it over from the attempt that it is a retry of. Raises StaleOwner and SlotTaken.
         """
@@ -69,10 +69,13 @@ class OwnedRun:
             fresh = [row for identifier, row in rows.items() if identifier not in known]
             if fresh:
                 connection.execute(sa.insert(AttemptRow), fresh)
-            for identifier in known:
-                connection.execute(sa.update(AttemptRow).where(AttemptRow.id == identifier).values(rows[identifier]))
+            if known:
+                table = AttemptRow.__table__
+                update = sa.update(table).where(table.c.id == sa.bindparam("known"))
+                connection.execute(update, [{"known": identifier, **rows[identifier]} for identifier in known])
         for record in records:
-            self._write(record.folder / RESULT, rows[record.id]["record"])
+            if record.finished_at is not None:
+                self._write(record.folder / RESULT, rows[record.id]["record"])
 
     def cancel_requested(self) -> bool:
         """Whether somebody has asked this owner to stop. Raises StaleOwner."""

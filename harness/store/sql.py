@@ -20,6 +20,9 @@ from harness.store.schema import AttemptRow, RunRow
 
 R = TypeVar("R", RunRecord, AttemptRecord)
 
+_ROWS_AT_A_TIME = 200
+"""Rows whose text is in memory beside the records that were made of it."""
+
 
 class SqlStore:
     """The database of one folder of runs. Synchronous; use as a context manager.
@@ -114,25 +117,27 @@ class SqlStore:
     def _read(self, query: sa.Select[*tuple[Any, ...]], kind: Kind, parsed: Callable[[Any], R]) -> list[R]:
         """The rows' records. Damaged rows are moved away, and what replaces them is read in a second go."""
         for last in (False, True):
-            with self._database.reading() as connection:
-                rows = connection.execute(query).all()
             records: list[R] = []
             bad: list[tuple[Any, Unreadable]] = []
-            for row in rows:
-                try:
-                    records.append(parsed(row))
-                except Unreadable as error:
-                    bad.append((row, error))
+            with self._database.reading() as connection:
+                for row in connection.execution_options(yield_per=_ROWS_AT_A_TIME).execute(query):
+                    try:
+                        records.append(parsed(row))
+                    except Unreadable as error:
+                        bad.append((row, error))
             if not bad or last:
                 return records
             for row, error in bad:
-                if error.intact:
-                    damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
-                else:
-                    damage = self._quarantine.move(kind, row.id, row.record, str(error))
-                if damage is not None:
-                    self._damage[kind, row.id] = damage
+                self._set_apart(kind, row, error)
         raise AssertionError("unreachable")
+
+    def _set_apart(self, kind: Kind, row: Any, error: Unreadable) -> None:
+        if error.intact:
+            damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
+        else:
+            damage = self._quarantine.move(kind, row.id, row.record, str(error))
+        if damage is not None:
+            self._damage[kind, row.id] = damage
 
     def _readable(self, found: Sequence[R], kind: Kind, identifier: str) -> R:
         if not found:
