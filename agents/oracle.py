@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.archive import Tree, pack
+from harness.errors import ConfigError
 from harness.ports import AgentContext, Command
 from harness.task.places import SOLUTION
 
@@ -14,13 +15,15 @@ class OracleAgent:
     uses_policy = False
 
     async def setup(self, context: AgentContext) -> None:
-        """Nothing to install."""
+        """Nothing to install. A task without any solution is refused: a zero for it would say nothing about the task."""
+        if all(step.solution is None for step in context.task.steps):
+            raise ConfigError(f"{context.task.path}: the task has no solution/solve.sh, so the oracle can't run it")
 
     async def run(self, context: AgentContext) -> None:
         """Put the step's solution into the sandbox and run it. Its exit status is noted; the grader decides."""
         solution = context.step.solution
         if solution is None:
-            await context.log(b"this task has no solution/solve.sh\n")
+            await context.log(b"[harness] this step has no solution/solve.sh\n")
             return
         await context.sandbox.put("/", pack([Tree(solution, SOLUTION, executable=("solve.sh",))]))
         command = Command(

@@ -8,6 +8,8 @@ from pathlib import Path
 from harness.errors import ConfigError
 from harness.ports import AgentContext, Command
 
+MAX_BYTES = 4 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAgent:
@@ -25,11 +27,20 @@ class ScriptedAgent:
     def from_file(cls, path: Path) -> ScriptedAgent:
         """Raises ConfigError when the file can't be read or holds no command."""
         try:
-            text = path.read_text(encoding="utf-8")
+            if path.exists() and not path.is_file():
+                raise ConfigError(
+                    f"scripted agent: {path} is not a regular file. Name a text file with a command a line"
+                )
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            text = data.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
             raise ConfigError(
-                f"scripted agent: can't read {path}: {error}. Name a text file with a command a line"
+                f"scripted agent: can't read {path}: {reason}. Name a text file with a command a line"
             ) from error
+        if len(data) > MAX_BYTES:
+            raise ConfigError(f"scripted agent: {path} is larger than {MAX_BYTES:,} bytes. Name a shorter one")
         joined = text.replace("\\\n", "")
         commands = tuple(
             line.strip() for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")

@@ -57,8 +57,10 @@ async def execute(request: GradeRequest, subject: Subject) -> Finding:
     message = ""
     async with _opened(request, subject) as sandbox:
         try:
-            if request.integrity is Integrity.RESTARTED and subject is not Subject.CONTROL:
-                await sandbox.stop()
+            if request.integrity is not Integrity.PRISTINE and subject is not Subject.CONTROL:
+                if request.integrity is Integrity.RESTARTED:
+                    await sandbox.stop()
+                # One of the live tier that runs stays as it is; one whose first process was killed is graded on its file system.
                 await sandbox.start()
             if subject is Subject.ATTEMPT:
                 changed = await changed_system_paths(request)

@@ -6,35 +6,30 @@ verdict here, and the verdict is committed before the sandboxes are removed.
 
 from __future__ import annotations
 
-import math
-import shutil
 import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import structlog
 
-from harness.archive import Folder, Tree, pack
+from harness.agent_run import AgentRun
+from harness.archive import Folder, pack
+from harness.canary import Canaries
 from harness.concurrency import find
-from harness.errors import (
-    BuildFailed,
-    CapExceeded,
-    EngineError,
-    EngineUnreachable,
-    SandboxGone,
-    StartRefused,
-    UsageError,
-)
-from harness.healthcheck import wait_until_healthy
+from harness.diagnostic import Diagnostic, diagnose
+from harness.errors import BuildFailed, EngineError, StartFailed, UsageError
+from harness.evidence import BlindWitness, Gateway, NoGateway, Witness
+from harness.faults import Failed, classify
+from harness.grading import Stands, StepGrading
+from harness.inquest import Inquest, Place
 from harness.logfile import LogFile
 from harness.outcome import (
     Attribution,
-    Cause,
     Ending,
     Grade,
     GradingStatus,
@@ -44,20 +39,11 @@ from harness.outcome import (
     settle,
 )
 from harness.phases import Phase, PhaseClock, PhaseListener
-from harness.ports import (
-    Agent,
-    AgentContext,
-    Command,
-    Engine,
-    Grader,
-    GradeRequest,
-    Images,
-    Sandbox,
-    SandboxSpec,
-    tier,
-)
+from harness.ports import Agent, AgentContext, Engine, Grader, GradeRequest, Images, Sandbox, SandboxSpec, tier
+from harness.prepare import StepPreparation, first_healthchecks
 from harness.record import AttemptRecord, BuildFailure, StepRecord
 from harness.sandboxes import Opening, Sandboxes, open_sandboxes
+from harness.space import room_for
 from harness.specs import Owner, agent_image, agent_spec, find_image, grader_image, grader_spec
 from harness.steps import combine, reaches
 from harness.task.image import ResolvedImage
@@ -87,6 +73,7 @@ class Workshop:
 
     place: how many attempts run at the same time.
     commit: keeps a record durably; called when the verdict stands, and again when everything is cleaned up.
+    witness, canaries: what is asked when something has failed. gateway: what it recorded of the attempts' model calls.
     admit: called before an attempt starts; raises StartRefused when the host has no room for it.
     """
 
@@ -96,6 +83,9 @@ class Workshop:
     grader: Grader
     place: anyio.CapacityLimiter
     commit: Callable[[AttemptRecord], Awaitable[None]]
+    witness: Witness = field(default_factory=BlindWitness)
+    gateway: Gateway = field(default_factory=NoGateway)
+    canaries: Canaries = field(default_factory=Canaries)
     admit: Callable[[], None] = lambda: None
 
 
@@ -105,12 +95,12 @@ async def run_attempt(plan: AttemptPlan, workshop: Workshop, listener: PhaseList
     Raises nothing but cancellation, StoreError where its record can't be kept, and, before anything of it has begun, StartRefused.
     """
     clock = PhaseClock(plan.folder / "phases.jsonl", listener)
-    with _room_for(plan, workshop):
+    with room_for(plan.folder, workshop.admit):
         plan.folder.mkdir(parents=True)
     with clock.phase(Phase.QUEUE):
         await workshop.place.acquire()
     try:
-        with _room_for(plan, workshop):
+        with room_for(plan.folder, workshop.admit):
             logs = LogFile(plan.folder / "agent.log"), LogFile(plan.folder / "grader.log")
         with logs[0] as agent_log, logs[1] as grader_log:
             attempt = _Attempt(plan, workshop, clock, agent_log, grader_log)
@@ -122,30 +112,6 @@ async def run_attempt(plan: AttemptPlan, workshop: Workshop, listener: PhaseList
         return record
     finally:
         workshop.place.release()
-
-
-@contextmanager
-def _room_for(plan: AttemptPlan, workshop: Workshop) -> Generator[None]:
-    """There is room for an attempt when the workshop says so and its files can be made. One that is refused leaves nothing."""
-    made = plan.folder.exists()
-    try:
-        workshop.admit()
-        yield
-    except (OSError, StartRefused) as error:
-        if made:
-            shutil.rmtree(plan.folder, ignore_errors=True)
-        if isinstance(error, StartRefused):
-            raise
-        raise StartRefused(f"{plan.folder}: {error.strerror}") from error
-
-
-@contextmanager
-def _infrastructure(cause: Cause) -> Generator[None]:
-    """Before the start, whatever fails on the host's side is infrastructure."""
-    try:
-        yield
-    except (EngineError, UsageError) as error:
-        raise InfraAbort(cause, str(error)) from error
 
 
 class _Attempt:
@@ -168,7 +134,9 @@ class _Attempt:
         self.notes: list[str] = []
         self.build_failure: BuildFailure | None = None
         self.sandbox_warnings: tuple[str, ...] = ()
-        self.prestarted: Opening | None = None
+        self.diagnostic: Diagnostic | None = None
+        self.inquest = Inquest(plan.id, workshop.engine, workshop.witness, workshop.gateway, workshop.canaries)
+        self.agent_run = AgentRun(plan.id, workshop.agent, workshop.gateway, self.inquest, agent_log, self.notes)
 
     # --- the verdict --------------------------------------------------------------------------------------------
 
@@ -197,9 +165,11 @@ class _Attempt:
             if (abort := find(error, InfraAbort)) is not None:
                 if isinstance(abort.__cause__, BuildFailed):
                     self.build_failure = BuildFailure.of(abort.__cause__)
+                await self.agent_run.save_trajectory()
                 return Verdict(ending=Ending.ABORTED, cause=abort.cause, detail=_one_line(abort.detail))
             self.agent_log.note("".join(traceback.format_exception(error)))
             _log.error("attempt_failed_in_our_code", attempt=self.plan.id, phase=self.clock.current, error=repr(error))
+            self.diagnostic = diagnose(error, agent_log=self.agent_log.path, grader_log=self.grader_log.path)
             detail = f"{type(error).__name__} in phase {self.clock.current}: {_one_line(str(error))}"
             return Verdict(ending=Ending.HARNESS_FAILED, detail=detail)
 
@@ -230,6 +200,8 @@ class _Attempt:
             image=self.image,
             build_failure=self.build_failure,
             warnings=self._warnings(),
+            evidence=tuple(self.inquest.examinations),
+            diagnostic=self.diagnostic,
             phases=self.clock.stamps,
             started_at=self.started_at,
             finished_at=finished_at,
@@ -242,23 +214,42 @@ class _Attempt:
 
     # --- the phases ---------------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _before_the_start(self, phase: Phase) -> AsyncGenerator[None]:
+        """A phase in which whatever fails on the host's side is infrastructure."""
+        with self.clock.phase(phase):
+            try:
+                yield
+            except Exception as error:
+                if find(error, InfraAbort) is None and (known := _host_error(error)) is not None:
+                    await self.inquest.enforce(classify(known), Place(phase), known)
+                raise
+
     async def _worked(self, sandboxes: Sandboxes) -> Verdict:
-        with self.clock.phase(Phase.IMAGE), _infrastructure(Cause.SANDBOX_UNAVAILABLE):
+        async with self._before_the_start(Phase.IMAGE):
             await self._find_images()
         assert self.image is not None
-        with self.clock.phase(Phase.SANDBOX), _infrastructure(Cause.SANDBOX_UNAVAILABLE):
-            sandbox = await sandboxes.begin(agent_spec(self._owner, self.task, self.image)).ready()
+        spec = agent_spec(self._owner, self.task, self.image)
+        async with self._before_the_start(Phase.SANDBOX):
+            opening = sandboxes.begin(spec)
+            sandbox = await opening.ready()
             await sandbox.put("/", pack(_LOG_FOLDERS))
-        await self._first_healthchecks(sandbox)
-        with self.clock.phase(Phase.AGENT_SETUP), _infrastructure(Cause.AGENT_SETUP_FAILED):
+        self.inquest.watch(sandbox, spec, keep_running=Integrity.LIVE in self._tiers())
+        if self.task.environment.healthcheck or self.task.steps[0].healthcheck:
+            async with self._before_the_start(Phase.HEALTHCHECK):
+                await first_healthchecks(sandbox, self.task, workdir=self._workdir())
+        async with self._before_the_start(Phase.AGENT_SETUP):
             await self.workshop.agent.setup(self._agent_context(sandbox, self.task.steps[0]))
         endings: list[Ending] = []
         for step in self.task.steps:
-            ending, grade = await self._step(sandboxes, sandbox, step)
+            ending, grade = await self._step(Stands(sandboxes), opening, sandbox, step)
             endings.append(ending)
             self.steps.append(StepRecord(name=step.name or "", ending=ending, grade=grade))
             if grade.status is not GradingStatus.GRADED or not reaches(grade, step.min_reward):
                 break
+        return self._concluded(endings)
+
+    def _concluded(self, endings: list[Ending]) -> Verdict:
         grade = combine(self.steps, self.task.step_reward) if len(self.task.steps) > 1 else self.steps[0].grade
         assert grade is not None
         if grade.status is not GradingStatus.GRADED or grade.attribution is Attribution.POLICY:
@@ -277,15 +268,7 @@ class _Attempt:
             if (request := grader_image(self.task, step)) is not None:
                 self.grader_images[step.name] = await find_image(self.workshop.images, request)
 
-    async def _first_healthchecks(self, sandbox: Sandbox) -> None:
-        checks = [check for check in (self.task.environment.healthcheck, self.task.steps[0].healthcheck) if check]
-        if not checks:
-            return
-        with self.clock.phase(Phase.HEALTHCHECK), _infrastructure(Cause.SANDBOX_UNAVAILABLE):
-            for check in checks:
-                await wait_until_healthy(sandbox, check, cwd=self._workdir())
-
-    async def _step(self, sandboxes: Sandboxes, sandbox: Sandbox, step: Step) -> tuple[Ending, Grade]:
+    async def _step(self, stands: Stands, opening: Opening, sandbox: Sandbox, step: Step) -> tuple[Ending, Grade]:
         name = step.name
         folder = self.plan.folder / "artifacts" / (name or "")
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,84 +277,38 @@ class _Attempt:
         )
         with self.clock.phase(Phase.AGENT_RUN, name):
             ready = await self._prepare_step(sandbox, step)
-            ending = await self._run_agent(sandbox, step) if ready else Ending.ENV_DONE
-        request = self._grade_request(sandboxes, sandbox, step, folder)
+            context = self._agent_context(sandbox, step)
+            ending = await self.agent_run.run(context) if ready else Ending.ENV_DONE
+        request = self._grade_request(stands, sandbox, step, folder)
+        grading = StepGrading(request, self.workshop.grader, self.inquest, opening)
         with self.clock.phase(Phase.COLLECT, name):
             if tier(self.task, step) is Integrity.PRISTINE:
-                # It takes as long to start as the artifacts take to be read, and nothing of the agent's is near it.
-                self.prestarted = sandboxes.begin(self._grader_spec(step, "grader"))
-            lost = await self._collect(request)
+                # It takes as long to start as the artifacts take to be read.
+                stands.prestart(self._grader_spec(step, "grader"))
+            await self.agent_run.collect_trajectory(step)
+            grade = await grading.collect()
         with self.clock.phase(Phase.GRADING, name):
-            grade = lost or await self._grade(request)
+            grade = grade or await grading.grade()
+        if grade.reward is not None and grade.attribution is None and not grade.runs:
+            self.notes.append(grade.message)
         return ending, grade
 
     async def _prepare_step(self, sandbox: Sandbox, step: Step) -> bool:
-        """A later step: start the sandbox again if grading stopped it, copy the step's files, run its ``setup.sh``.
-
-        False when that fails: after the start the policy may have caused it, so the step is graded as it stands.
-        """
+        """False when a later step can't be prepared: the policy may have caused it, so the step is graded as it stands."""
+        later = bool(self.steps)
+        preparation = StepPreparation(sandbox, step, self._workdir(), later, self.agent_log.write)
         try:
-            if self.steps:
-                await sandbox.start()
-            if step.setup is not None:
-                await sandbox.put("/", pack([Tree(step.setup, self._workdir(), executable=("setup.sh",))]))
-                if (step.setup / "setup.sh").exists():
-                    setup = Command(argv=["/bin/sh", "-c", "./setup.sh"], user=step.agent.user, cwd=self._workdir())
-                    result = await sandbox.exec(setup, self.agent_log.write)
-                    if result.exit_status != 0:
-                        self.notes.append(f"step {step.name}: setup.sh exited with status {result.exit_status}")
-                        return False
-            if self.steps and step.healthcheck is not None:
-                await wait_until_healthy(sandbox, step.healthcheck, cwd=self._workdir())
-        except EngineUnreachable as error:
-            raise InfraAbort(Cause.SANDBOX_LOST, str(error)) from error
+            problem = await preparation.run()
         except EngineError as error:
-            self.notes.append(f"step {step.name} could not be prepared: {error}")
-            return False
-        return True
-
-    async def _run_agent(self, sandbox: Sandbox, step: Step) -> Ending:
-        """The agent's turn. What it raises after the start keeps what it did, and that is graded."""
-        timeout_s = step.agent.timeout_s if step.agent.timeout_s is not None else math.inf
-        with anyio.move_on_after(timeout_s) as deadline:
-            try:
-                await self.workshop.agent.run(self._agent_context(sandbox, step))
-            except Exception as error:  # plug-in code: an agent may raise anything
-                if find(error, InfraAbort) is not None:
-                    raise
-                if (unreachable := find(error, EngineUnreachable)) is not None:
-                    raise InfraAbort(Cause.SANDBOX_LOST, str(unreachable)) from error
-                self.agent_log.note("".join(traceback.format_exception(error)))
-                self.notes.append(f"the agent raised {type(error).__name__}: {error}")
-        if deadline.cancelled_caught:
-            self.notes.append(f"the agent's deadline of {timeout_s:g} s passed")
-            return Ending.TIMEOUT
-        return Ending.ENV_DONE
-
-    async def _collect(self, request: GradeRequest) -> Grade | None:
-        """None when there is something to grade.
-
-        A sandbox that is gone, or whose artifacts are too large, leaves nothing to grade: 0. An archive that can't be read
-        for another reason may be the harness's fault or the engine's: the grading has failed, and there is no reward.
-        """
-        try:
-            await self.workshop.grader.collect(request)
-        except EngineUnreachable as error:
-            raise InfraAbort(Cause.SANDBOX_LOST, str(error)) from error
-        except (SandboxGone, CapExceeded) as error:
-            message = f"nothing of what the agent left can be graded: {error}"
-            self.notes.append(message)
-            return Grade(status=GradingStatus.GRADED, reward=0.0, integrity=request.integrity, message=message)
-        except EngineError as error:
-            message = f"what the agent left could not be read: {error}"
-            return Grade(status=GradingStatus.FAILED, integrity=request.integrity, message=message)
-        return None
-
-    async def _grade(self, request: GradeRequest) -> Grade:
-        try:
-            return await self.workshop.grader.grade(request)
-        except EngineError as error:
-            raise InfraAbort(Cause.SANDBOX_UNAVAILABLE, f"the grader's sandbox: {error}") from error
+            await self.inquest.enforce(classify(error), Place(Phase.AGENT_RUN, step.name, started=later), error)
+            problem = f"step {step.name} could not be prepared: {error}"
+        if problem is not None and not later:
+            # Nothing but the task itself has been in this sandbox.
+            place = Place(Phase.AGENT_RUN, step.name)
+            await self.inquest.enforce(Failed.ENGINE_REFUSED, place, StartFailed(problem))
+        if problem is not None:
+            self.notes.append(problem)
+        return problem is None
 
     # --- what the phases need ------------------------------------------------------------------------------------
 
@@ -401,20 +338,14 @@ class _Attempt:
             log=self.agent_log.write,
         )
 
-    def _grade_request(self, sandboxes: Sandboxes, sandbox: Sandbox, step: Step, folder: Path) -> GradeRequest:
-        @asynccontextmanager
-        async def open_sandbox(role: str) -> AsyncGenerator[Sandbox]:
-            opening, self.prestarted = self.prestarted, None
-            if opening is None or role != "grader":
-                opening = sandboxes.begin(self._grader_spec(step, role))
-            try:
-                yield await opening.ready()
-            finally:
-                opening.close()
-
+    def _grade_request(self, stands: Stands, sandbox: Sandbox, step: Step, folder: Path) -> GradeRequest:
         grader_workdir = self._workdir()
         if (own := step.grader.environment) is not None:
             grader_workdir = own.workdir or self.grader_images[step.name].workdir or "/"
+
+        def open_sandbox(role: str) -> AbstractAsyncContextManager[Sandbox]:
+            return stands.open(self._grader_spec(step, role), fresh=role != "grader")
+
         return GradeRequest(
             task=self.task,
             step=step,
@@ -425,6 +356,10 @@ class _Attempt:
             folder=folder,
             log=self.grader_log.write,
         )
+
+
+def _host_error(error: Exception) -> EngineError | UsageError | None:
+    return find(error, EngineError) or find(error, UsageError)
 
 
 def _one_line(text: str, limit: int = 500) -> str:

@@ -1,13 +1,13 @@
-"""Small pieces on top of anyio: threads, locks between processes, a fan-out that raises plain exceptions, and what is in groups of them."""
+"""Small pieces on top of anyio: threads, locks between processes, tasks beside a block, plain exceptions out of groups."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple, cast
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import anyio
 import anyio.to_thread
@@ -95,3 +95,19 @@ def find(error: BaseException, kind: type[E]) -> E | None:
             if (found := find(inner, kind)) is not None:
                 return found
     return None
+
+
+@asynccontextmanager
+async def background(*tasks: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+    """Run tasks beside the block and end them with it. What the block raises comes out as it is, not in a group."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        for task in tasks:
+            group.start_soon(task)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - carried out of the task group, where it is raised
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -27,7 +27,8 @@ _SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 
 DISK_RESERVE_BYTES = 1024**3
 
-Count = Annotated[int, Field(gt=0, le=100_000)]
+MOST = 100_000
+Count = Annotated[int, Field(gt=0, le=MOST)]
 Retries = Annotated[int, Field(ge=0, le=100)]
 Multiplier = Annotated[float, Field(gt=0, le=1_000)]
 

@@ -19,6 +19,9 @@
     │       ├── CapExceeded     it is larger, or has more members, than allowed
     │       └── PathMissing     there is nothing at its path
     ├── GraderError           the grader: it crashed, ran out of time or left no valid result
+    ├── TrajectoryError       what the gateway recorded of an attempt
+    │   ├── TrajectoryLost      it could not be collected
+    │   └── NothingFits         nothing of it fits the length
     ├── StoreError            the run's folder or database
     │   ├── StaleOwner          another process has taken the run over
     │   └── SlotTaken           a slot already has a verdict, and this one is no retry of it
@@ -133,6 +136,18 @@ class PathMissing(TransferFailed):
 
 class GraderError(HarnessError):
     """The grader left no valid result. Never a reward, never zero."""
+
+
+class TrajectoryError(HarnessError):
+    """What the gateway recorded of an attempt can't be used."""
+
+
+class TrajectoryLost(TrajectoryError):
+    """The record of an attempt could not be collected."""
+
+
+class NothingFits(TrajectoryError):
+    """Nothing that was recorded of an attempt fits the length."""
 
 
 class StoreError(HarnessError):

@@ -183,12 +183,13 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a sweep removed, or would remove."""
+    """What a sweep removed, or would remove. ``spared``: the sandboxes that stay because their owner lives."""
 
     sandboxes: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
     images: tuple[str, ...] = ()  # tags, and ids of images that have none
+    spared: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.sandboxes or self.networks or self.volumes or self.images)
@@ -206,8 +207,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def reap(self, *, run: str | None = None, dry_run: bool = False) -> Reaped:
-        """Remove what is left of dead owners and of leases that ended; with ``run``, everything of that run."""
+    async def reap(self, *, run: str | None = None, dry_run: bool = False, spare_living: bool = False) -> Reaped:
+        """Remove what is left of dead owners and of leases that ended; with ``run``, everything of that run.
+
+        spare_living: of that run, only what has no living owner: an attempt that loses its sandbox has nothing left to be graded.
+        """
         ...
 
 

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from harness.config import RunConfig
+from harness.diagnostic import Diagnostic
 from harness.errors import BuildFailed
+from harness.evidence import Examination
 from harness.outcome import Attribution, Cause, Ending, Grade, GradingStatus, Integrity, Record, Verdict
 from harness.phases import PhaseStamp
 from harness.task.image import ResolvedImage
@@ -85,6 +87,10 @@ class AttemptRecord(Record):
     """Set where the attempt was aborted because an image could not be built."""
     warnings: tuple[str, ...] = ()
     """What was asked for and could not be had, though the attempt went on: limits that the engine can't enforce, and the like."""
+    evidence: tuple[Examination, ...] = ()
+    """Each failure on the way to the verdict, what was looked at then, and what that decided. Empty when all went well."""
+    diagnostic: Diagnostic | None = None
+    """Where code that isn't the policy's failed."""
     phases: tuple[PhaseStamp, ...] = ()
     started_at: float
     """Seconds since the epoch."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import anyio
+from functools import partial
 
 from harness.attempt import AttemptPlan, Workshop
-from harness.errors import StartRefused
+from harness.concurrency import find, together
+from harness.errors import StartRefused, StoreError
 from harness.slots import Watcher, run_slot
 
 
@@ -27,10 +27,16 @@ class Execution:
     refused: list[StartRefused] = field(default_factory=list[StartRefused])
 
     async def run(self) -> None:
-        """Run every attempt and its retries, as many at once as the workshop has places. Cancelling it cancels them all, cleanly."""
-        async with anyio.create_task_group() as tasks:
-            for plan in self.plans:
-                tasks.start_soon(self._one, plan)
+        """Run every attempt and its retries, as many at once as the workshop has places. Cancelling it cancels them all, cleanly.
+
+        Raises StoreError when a verdict can't be kept: nothing that follows could be trusted to be, so all are cancelled.
+        """
+        try:
+            await together(*(partial(self._one, plan) for plan in self.plans))
+        except ExceptionGroup as group:  # an attempt holds its sandboxes in a task group
+            if (error := find(group, StoreError)) is None:
+                raise
+            raise error from group
 
     async def _one(self, plan: AttemptPlan) -> None:
         try:

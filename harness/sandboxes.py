@@ -9,7 +9,6 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from harness.errors import HarnessError
 from harness.ports import Engine, Sandbox, SandboxSpec
 
 _log = structlog.get_logger()
@@ -25,7 +24,7 @@ class Opening:
         self._done = anyio.Event()
         self._removed = anyio.Event()
         self._sandbox: Sandbox | None = None
-        self._failure: HarnessError | None = None
+        self._failure: Exception | None = None
 
     async def ready(self) -> Sandbox:
         """The started sandbox; raises what starting it raised."""
@@ -51,9 +50,9 @@ class Opening:
                 self._sandbox = sandbox
                 self._ready.set()
                 await self._done.wait()
-        except HarnessError as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits for the sandbox gets it, and no other attempt
             if self._ready.is_set():
-                _log.warning("sandbox_removal_failed", attempt=self._spec.labels.attempt, error=str(error))
+                _log.warning("sandbox_removal_failed", attempt=self._spec.labels.attempt, error=repr(error))
             self._failure = error
         finally:
             self._ready.set()

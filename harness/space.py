@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +35,24 @@ class DiskReserve:
                 f"{self.folder} has {_shown(free)} left on its disk, and the reserve is {_shown(self.reserve_bytes)} "
                 "(disk_reserve in the configuration)"
             )
+
+
+@contextmanager
+def room_for(folder: Path, admit: Callable[[], None]) -> Generator[None]:
+    """Make what belongs into a folder, if ``admit`` lets it start. What is refused leaves nothing behind.
+
+    Raises StartRefused, also when the folder or its files can't be made.
+    """
+    made = folder.exists()
+    try:
+        admit()
+        yield
+    except (OSError, StartRefused) as error:
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, StartRefused):
+            raise
+        raise StartRefused(f"{folder}: {error.strerror}") from error
 
 
 def _shown(count: int) -> str:

@@ -93,6 +93,15 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8, as every record is. The name of a file need not be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """``Did you mean "x"? `` for the nearest known word, with the known words after it."""
     words = list(known)

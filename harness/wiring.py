@@ -22,9 +22,10 @@ from harness.images.sweep import images_in_use
 from harness.planning import PlannedSlot
 from harness.ports import Agent
 from harness.record import RunRecord, new_attempt_id
-from harness.sandbox.docker.address import address_from_environment
+from harness.sandbox.docker.address import EngineAddress, address_from_environment
 from harness.sandbox.docker.engine import DockerEngine
 from harness.sandbox.docker.network import DockerNetworking, NetworkOptions
+from harness.sandbox.docker.witness import watch_engine
 from harness.slots import attempt_folder
 from harness.space import DiskReserve
 from harness.specs import image_requests
@@ -35,13 +36,17 @@ from harness.task.image import DockerfileBuild
 from harness.task.model import Environment, Step, Task
 
 
+def engine_address(config: RunConfig) -> EngineAddress:
+    """Where the engine listens. Raises UnsupportedError for what can't be used."""
+    return address_from_environment(host=config.engine.host)
+
+
 @asynccontextmanager
 async def open_engine(config: RunConfig) -> AsyncGenerator[DockerEngine]:
     """The engine that the configuration names. Opening it asks it nothing."""
-    address = address_from_environment(host=config.engine.host)
     ranges = tuple(IPv4Network(entry) for entry in config.network.reachable)
     networking = partial(DockerNetworking, options=NetworkOptions(reachable=ranges))
-    async with DockerEngine(address, networking=networking) as engine:
+    async with DockerEngine(engine_address(config), networking=networking) as engine:
         yield engine
 
 
@@ -58,7 +63,7 @@ def open_images(config: RunConfig, engine: DockerEngine) -> Generator[ImageResol
 @asynccontextmanager
 async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> AsyncGenerator[Workshop]:
     """What the attempts of a run work with, on the Docker engine. Their verdicts go to ``owned``."""
-    async with open_engine(config) as engine:
+    async with open_engine(config) as engine, watch_engine(engine) as witness:
         with open_images(config, engine) as images:
             yield Workshop(
                 engine=engine,
@@ -68,6 +73,7 @@ async def open_workshop(config: RunConfig, agent: Agent, owned: OwnedRun) -> Asy
                 place=anyio.CapacityLimiter(config.concurrency or os.cpu_count() or 1),
                 commit=Ledger(owned).commit,
                 admit=DiskReserve(config.runs_dir, config.disk_reserve).check,
+                witness=witness,
             )
 
 

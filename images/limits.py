@@ -35,8 +35,8 @@ def report(
         return None
     lines = [
         f"{places.folder}: this build context can't be used.",
-        f"  {files:,} files, at most {limits.max_files:,} are allowed{_over(files, limits.max_files)}",
-        f"  {_bytes(total)}, at most {_bytes(limits.max_bytes)} are allowed{_over(total, limits.max_bytes)}",
+        f"  {files:,} files, at most {limits.max_files:,} are allowed{_over(files, limits.max_files, 'many')}",
+        f"  {_bytes(total)}, at most {_bytes(limits.max_bytes)} are allowed{_over(total, limits.max_bytes, 'much')}",
         *(f"  {problem}" for problem in problems[:_SHOWN_PROBLEMS]),
     ]
     if len(problems) > _SHOWN_PROBLEMS:
@@ -69,9 +69,10 @@ def _largest(sizes: Sequence[tuple[str, int]]) -> list[str]:
             by_bytes[parent] += size
     if not by_files:
         return ["Largest folders: all files lie in the context's own folder"]
-    by_files_text = ", ".join(f"{path} ({count:,})" for path, count in _top(by_files))
-    by_bytes_text = ", ".join(f"{path} ({_bytes(count)})" for path, count in _top(by_bytes))
-    return [f"Largest folders by files: {by_files_text}", f"Largest folders by bytes: {by_bytes_text}"]
+    lines = ["Largest folders by files: " + ", ".join(f"{path} ({count:,})" for path, count in _top(by_files))]
+    if largest := _top(by_bytes):  # none where all files in folders are empty
+        lines.append("Largest folders by bytes: " + ", ".join(f"{path} ({_bytes(count)})" for path, count in largest))
+    return lines
 
 
 def _top(folders: Counter[str]) -> list[tuple[str, int]]:
@@ -84,8 +85,8 @@ def _top(folders: Counter[str]) -> list[tuple[str, int]]:
     return sums.most_common(_SHOWN_FOLDERS)
 
 
-def _over(value: int, limit: int) -> str:
-    return "  <- too many" if value > limit else ""
+def _over(value: int, limit: int, too: str) -> str:
+    return f"  <- too {too}" if value > limit else ""
 
 
 def _bytes(count: int) -> str:

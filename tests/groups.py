@@ -21,7 +21,7 @@ from harness.record import AttemptRecord
 from harness.sandbox.fake import FakeEngine
 from harness.slots import AttemptGroups, GroupPlan, Watcher
 from harness.task.model import Task
-from tests.test_attempt import FakeAgent, FakeGrader, FakeImages, a_task, grade
+from tests.worlds import FakeAgent, FakeGrader, FakeImages, a_task, grade
 
 Attempted = float | Ending | Cause
 """What an attempt came to: a reward, an ending without one, or a cause."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import pytest
 
-from harness.attempt import AttemptPlan, Workshop, run_attempt
+from harness.attempt import AttemptPlan, run_attempt
 from harness.errors import (
     BuildFailed,
     CapExceeded,
@@ -20,147 +18,19 @@ from harness.errors import (
     StartFailed,
     TransferFailed,
 )
-from harness.outcome import Cause, Ending, Grade, GradingStatus, InfraAbort, Integrity
+from harness.faults import EngineState
+from harness.outcome import Attribution, Cause, Ending, GradingStatus, InfraAbort
 from harness.phases import Phase
-from harness.ports import AgentContext, Command, GradeRequest
+from harness.ports import AgentContext, Command
 from harness.record import AttemptRecord
-from harness.sandbox.fake import FakeEngine, Operation, Process
-from harness.task.image import BASE_IMAGE, ImageRef, ImageSource, ResolvedImage
-from harness.task.model import AgentOptions, Environment, GraderOptions, Healthcheck, Step, Task
-
-
-async def fails(process: Process) -> int:
-    await process.err(b"not ready")
-    return 1
-
-
-@dataclass
-class FakeImages:
-    """Finds the one image that the fake engine has."""
-
-    engine: FakeEngine
-    failure: HarnessError | None = None
-    workdir: str = "/work"
-    warnings: tuple[str, ...] = ()
-
-    async def ensure(self, source: ImageSource) -> ResolvedImage:
-        if self.failure is not None:
-            raise self.failure
-        image = await self.engine.inspect_image(BASE_IMAGE)
-        assert image is not None
-        return ResolvedImage(id=image.id, ref="base", workdir=self.workdir, warnings=self.warnings)
-
-    async def with_repositories(
-        self,
-        image: ResolvedImage,
-        *,
-        repositories: Sequence[str],
-        users: Sequence[str | None],
-        workdir: str | None = None,
-    ) -> ResolvedImage:
-        return image
-
-
-async def nothing(_: AgentContext) -> None:
-    pass
-
-
-@dataclass
-class FakeAgent:
-    """Does what a test tells it to."""
-
-    work: Callable[[AgentContext], Awaitable[None]] = nothing
-    prepare: Callable[[AgentContext], Awaitable[None]] = nothing
-    name: str = "fake"
-    uses_policy: bool = False
-
-    async def setup(self, context: AgentContext) -> None:
-        await self.prepare(context)
-
-    async def run(self, context: AgentContext) -> None:
-        await self.work(context)
-
-
-@dataclass
-class FakeGrader:
-    """Grades with what a test gives it; by default with 1."""
-
-    grades: list[Grade] = field(default_factory=list[Grade])
-    failure: Exception | None = None
-    collect_failure: Exception | None = None
-    graded: list[str | None] = field(default_factory=list[str | None])
-
-    async def collect(self, request: GradeRequest) -> None:
-        await request.sandbox.stop()
-        if self.collect_failure is not None:
-            raise self.collect_failure
-
-    async def grade(self, request: GradeRequest) -> Grade:
-        async with request.open_sandbox("grader"):
-            self.graded.append(request.step.name)
-            if self.failure is not None:
-                raise self.failure
-            return self.grades.pop(0) if self.grades else grade(1.0)
-
-
-def grade(reward: float | None) -> Grade:
-    status = GradingStatus.FAILED if reward is None else GradingStatus.GRADED
-    return Grade(
-        status=status, reward=reward, integrity=Integrity.PRISTINE, message="" if reward is not None else "broke"
-    )
-
-
-def a_task(*steps: Step, healthcheck: Healthcheck | None = None, timeout_s: float | None = None) -> Task:
-    ordinary = Step(instruction="Do it.", agent=AgentOptions(timeout_s=timeout_s), grader=GraderOptions())
-    return Task(
-        name="t",
-        path=Path("/t"),
-        benchmark="b",
-        root=Path("/t"),
-        digest="sha256:0",
-        environment=Environment(image=ImageRef(ref="base"), healthcheck=healthcheck),
-        steps=steps or (ordinary,),
-    )
-
-
-class World:
-    """One attempt's surroundings, and the records that were committed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.engine = FakeEngine(programs={"false": fails})
-        self.images = FakeImages(self.engine)
-        self.agent = FakeAgent()
-        self.grader = FakeGrader()
-        self.committed: list[AttemptRecord] = []
-        self.place = anyio.CapacityLimiter(1)
-
-    async def commit(self, record: AttemptRecord) -> None:
-        self.committed.append(record)
-
-    def workshop(self) -> Workshop:
-        return Workshop(self.engine, self.images, self.agent, self.grader, self.place, self.commit)
-
-    async def attempt(self, task: Task | None = None) -> AttemptRecord:
-        plan = AttemptPlan(id="a", run="r", task=task or a_task(), index=0, folder=self.folder / "a")
-        try:
-            return await run_attempt(plan, self.workshop())
-        finally:
-            assert self.engine.sandboxes == {}, "a sandbox was left"
-            assert self.place.borrowed_tokens == 0, "a place was left taken"
+from harness.sandbox.fake import Operation
+from harness.task.model import Healthcheck
+from tests.worlds import FakeAgent, World, a_task, ended, grade, phases, steps
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def ended(record: AttemptRecord) -> tuple[Ending, Cause | None, float | None]:
-    return record.ending, record.cause, record.reward
-
-
-def phases(record: AttemptRecord) -> list[Phase]:
-    return [stamp.phase for stamp in record.phases]
 
 
 async def test_an_ordinary_attempt_goes_through_every_phase_and_is_graded(world: World):
@@ -267,6 +137,7 @@ async def test_an_agents_abort_keeps_its_cause_also_in_a_group(world: World, gro
 
 async def test_an_engine_that_stops_answering_loses_the_sandbox(world: World):
     async def work(context: AgentContext) -> None:
+        world.witness.state = EngineState.UNREACHABLE
         world.engine.fail_next(Operation.EXEC, EngineUnreachable("socket closed"))
         await context.sandbox.exec(Command(["pwd"]))
 
@@ -301,23 +172,64 @@ async def test_a_failed_grader_is_an_error_and_never_a_reward_even_after_a_timeo
     [
         (SandboxGone("no such container"), (Ending.ENV_DONE, None, 0.0)),
         (CapExceeded("too large"), (Ending.ENV_DONE, None, 0.0)),
-        (TransferFailed("truncated"), (Ending.ERROR, None, None)),
-        (EngineUnreachable("no answer"), (Ending.ABORTED, Cause.SANDBOX_LOST, None)),
-        (ZeroDivisionError("ours"), (Ending.HARNESS_FAILED, None, None)),
+        (TransferFailed("truncated"), (Ending.ENV_DONE, None, 0.0)),
+        (EngineUnreachable("no answer"), (Ending.ENV_DONE, None, 0.0)),
+        (ZeroDivisionError("ours"), (Ending.ERROR, None, 0.0)),
     ],
 )
-async def test_what_cant_be_collected(
+async def test_what_can_be_collected_from_an_untouched_sandbox_but_not_from_the_agents_is_nothing(
     world: World, failure: Exception, expected: tuple[Ending, Cause | None, float | None]
 ):
-    world.grader.collect_failure = failure
+    world.grader.collect_failures = [failure, failure]
     record = await world.attempt()
     assert ended(record) == expected
     assert world.grader.graded == []
+    assert record.attribution == (Attribution.POLICY if record.ending is Ending.ERROR else None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (CapExceeded("too large"), (Ending.ABORTED, Cause.SANDBOX_LOST, None)),
+        (TransferFailed("truncated"), (Ending.ABORTED, Cause.SANDBOX_LOST, None)),
+        (ZeroDivisionError("ours"), (Ending.HARNESS_FAILED, None, None)),
+    ],
+)
+async def test_what_cant_be_collected_from_any_sandbox_is_not_the_policys(
+    world: World, failure: Exception, expected: tuple[Ending, Cause | None, float | None]
+):
+    world.grader.collect_roles = ("agent", "probe")
+    world.grader.collect_failures = [failure] * 3
+    assert ended(await world.attempt()) == expected
+
+
+@pytest.mark.parametrize(
+    "failure", [SandboxGone("doesn't run"), TransferFailed("truncated"), EngineUnreachable("connection reset")]
+)
+async def test_a_collection_that_failed_once_is_tried_again(world: World, failure: Exception):
+    world.grader.collect_failures = [failure]
+    assert ended(await world.attempt()) == (Ending.ENV_DONE, None, 1.0)
 
 
 async def test_a_graders_sandbox_that_doesnt_start_is_infrastructure(world: World):
-    world.grader.failure = StartFailed("no room")
-    assert ended(await world.attempt()) == (Ending.ABORTED, Cause.SANDBOX_UNAVAILABLE, None)
+    async def work(_: AgentContext) -> None:
+        world.engine.fail_next(Operation.START, StartFailed("no room"), StartFailed("no room"))
+
+    world.agent.work = work
+    record = await world.attempt()
+    assert ended(record) == (Ending.ABORTED, Cause.SANDBOX_UNAVAILABLE, None)
+    assert "no room" in record.detail
+
+
+async def test_an_engine_that_fails_once_while_grading_is_asked_again(world: World):
+    world.grader.failure = EngineUnreachable("connection reset")
+    world.grader.failures = 1
+    assert ended(await world.attempt()) == (Ending.ENV_DONE, None, 1.0)
+
+
+async def test_an_engine_that_fails_twice_while_grading_is_a_failed_grading(world: World):
+    world.grader.failure = EngineUnreachable("connection reset")
+    assert ended(await world.attempt()) == (Ending.ERROR, None, None)
 
 
 async def test_a_bug_of_ours_in_grading_is_the_harnesss_failure(world: World):
@@ -330,12 +242,6 @@ async def test_pristine_grading_of_a_root_workdir_is_refused(world: World):
     record = await world.attempt()
     assert ended(record) == (Ending.ABORTED, Cause.SANDBOX_UNAVAILABLE, None)
     assert "WORKDIR" in record.detail
-
-
-def steps(*minimum: float | None) -> tuple[Step, ...]:
-    return tuple(
-        Step(name=f"s{number}", instruction="Do it.", min_reward=least) for number, least in enumerate(minimum)
-    )
 
 
 async def test_steps_run_in_order_on_one_sandbox_and_their_rewards_are_averaged(world: World):
@@ -378,8 +284,7 @@ async def test_an_attempt_that_is_cancelled_in_the_queue_has_no_verdict(world: W
     await world.place.acquire_on_behalf_of("another")
     with anyio.move_on_after(0.05):
         plan = AttemptPlan(id="a", run="r", task=a_task(), index=0, folder=world.folder / "a")
-        workshop = Workshop(world.engine, world.images, world.agent, world.grader, world.place, world.commit)
-        await run_attempt(plan, workshop)
+        await run_attempt(plan, world.workshop)
     assert world.committed == []
 
 

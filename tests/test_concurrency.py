@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 import trio
 
-from harness.concurrency import THREADS, file_lock, find, in_thread, shielded, together
+from harness.concurrency import THREADS, background, file_lock, find, in_thread, shielded, together
 
 
 async def test_blocking_calls_share_a_bounded_number_of_threads():
@@ -84,3 +84,25 @@ async def test_a_shielded_call_ends_before_its_cancellation_is_felt():
         await anyio.lowlevel.checkpoint()
         raise AssertionError("the cancellation was lost")
     assert made == [7]
+
+
+async def test_background_tasks_end_with_their_block() -> None:
+    ended: list[str] = []
+
+    async def run() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("ended")
+
+    async with background(run, run):
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        assert ended == []
+    assert ended == ["ended", "ended"]
+
+
+async def test_what_a_block_with_background_tasks_raises_comes_out_as_it_is() -> None:
+    with pytest.raises(ValueError, match="plain"):
+        async with background(anyio.sleep_forever):
+            raise ValueError("plain")

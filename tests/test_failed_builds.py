@@ -15,7 +15,7 @@ from harness.run import Execution
 from harness.sandbox.fake import FakeEngine
 from harness.task.image import DockerfileBuild
 from harness.task.model import Environment, Step, Task
-from tests.test_attempt import FakeAgent, FakeGrader
+from tests.worlds import FakeAgent, FakeGrader
 
 
 class Watcher:

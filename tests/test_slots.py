@@ -18,7 +18,7 @@ from harness.run import Execution
 from harness.sandbox.fake import Operation
 from harness.slots import run_slot
 from tests.groups import task
-from tests.test_attempt import World, a_task, grade
+from tests.worlds import World, a_task, grade
 
 
 class Told:
@@ -51,7 +51,7 @@ class SlotWorld(World):
         return AttemptPlan(id=f"first{index}", run="r", task=a_task(), index=index, folder=self.folder / f"t-{index}")
 
     async def slot(self, *, retries: int) -> Slot:
-        slot = await run_slot(self.plan(), self.workshop(), self.told, retries=retries)
+        slot = await run_slot(self.plan(), self.workshop, self.told, retries=retries)
         assert self.engine.sandboxes == {}
         return slot
 
@@ -143,7 +143,7 @@ async def test_in_an_evaluation_nothing_is_substituted_for_an_attempt_that_stays
         for name in ("good", "bad")
         for n in range(2)
     ]
-    await Execution(plans, world.workshop(), world.told, retries=1).run()
+    await Execution(plans, world.workshop, world.told, retries=1).run()
     last = {row.id: row for row in world.committed}.values()
     assert sorted((row.task, row.index, row.reward) for row in last if row.retry_of is None) == [
         ("bad", 0, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc as collector  # the command harness.cli.gc becomes this package's `gc` once it is loaded
 import os
 import sys
@@ -15,6 +16,8 @@ import harness
 BAD_USE = 2
 NOT_GRADED = 1
 INTERRUPTED = 130
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to standard output can fail with."""
 
 COMMANDS = {
     "run": ("harness.cli.run:run", "Run tasks: image, sandbox, agent, grade."),
@@ -85,8 +88,11 @@ def main() -> None:
     """The entry point: a bad input is one message and exit status 2, never a traceback."""
     from harness.errors import HarnessError, UsageError
 
+    _open_streams()
     try:
+        _check_arguments(sys.argv[1:])
         status = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as leaving:
         status = leaving.exit_code
     except click.Abort:
@@ -95,15 +101,45 @@ def main() -> None:
         error.show()
         status = BAD_USE
     except UsageError as error:
-        click.echo(f"error: {error}", err=True)
+        _say(error)
         status = BAD_USE
     except HarnessError as error:
-        click.echo(f"error: {error}", err=True)
+        _say(error)
         status = NOT_GRADED
     except KeyboardInterrupt:
         status = INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be said, and closing must not complain either.
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        # Whoever read our output has gone, or its disk is full: closing it must not complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            _say(f"the output can't be written: {error.strerror}")
         status = NOT_GRADED
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_streams() -> None:
+    """Streams that the caller has closed lead nowhere. Left closed, the next file that is opened would be standard output."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Everything that is said of a run is UTF-8: its record, its database, its report."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{argument!a} isn't valid UTF-8. Rename what it names") from None
+
+
+def _say(error: object) -> None:
+    from harness.cli import text
+
+    click.echo(f"error: {text.printable(str(error))}", err=True)

@@ -13,7 +13,7 @@ import anyio
 import click
 
 from harness.attempt import AttemptPlan, Workshop
-from harness.cli import BAD_USE, NOT_GRADED
+from harness.cli import BAD_USE, NOT_GRADED, text
 from harness.cli.damage import named_damage
 from harness.cli.report import print_document, print_report, write_report
 from harness.cli.signals import until_signalled
@@ -107,10 +107,12 @@ class _Work:
                 reaped = await workshop.engine.reap()
             except EngineError as error:
                 # Every attempt will say so with its own cause; this only explains it early.
-                self.view.say(f"warning: {error}. `harness doctor` says more")
+                self.view.say(f"warning: {error} `harness doctor` says more")
             else:
                 if reaped.sandboxes:
-                    self.view.say(f"removed {len(reaped.sandboxes)} sandboxes that a dead run had left")
+                    self.view.say(
+                        f"removed what a dead run had left: {text.counted(len(reaped.sandboxes), 'container')}"
+                    )
             execution = Execution(run.plans, workshop, self.view, run.retries)
             try:
                 await execution.run()
@@ -141,7 +143,7 @@ def _conclude(
         # The verdicts are in the store, and `harness report` makes the report from them.
         click.echo(f"warning: the report could not be written: {error}", err=True)
     for warning in report.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {text.printable(warning)}", err=True)
     for reason, count in Counter(str(refusal) for refusal in work.refused).items():
         attempts = "1 attempt was" if count == 1 else f"{count} attempts were"
         click.echo(f"error: {attempts} not started: {reason}. Make room, then: harness resume {record.id}", err=True)
@@ -150,6 +152,8 @@ def _conclude(
     else:
         stopped = "cancelled" if work.cancelled else "" if signalled is None else "stopped by a signal"
         print_report(record, report, records, stopped=stopped)
+    if run.failures:
+        click.echo(f"error: {text.counted(len(run.failures), 'task')} can't run: the messages are above", err=True)
     damaged = named_damage(run.store)
     if signalled is not None:
         return 128 + signalled

@@ -73,8 +73,10 @@ async def _engine(config: RunConfig) -> AsyncGenerator[Finding]:
                 image = await engine.inspect_image(ref)
                 remedy = "" if image else "run `harness images base`; only tasks that use it need it"
                 yield Finding("image", ref if image else f"{ref} is not here", remedy, fatal=False)
-    except (EngineError, UsageError) as error:
+    except EngineError as error:
         yield Finding("engine", str(error), _remedy(config))
+    except UsageError as error:
+        yield Finding("engine", str(error), "unset DOCKER_HOST and [engine] host to use the engine's usual socket")
 
 
 def _remedy(config: RunConfig) -> str:

@@ -26,9 +26,9 @@ def build(paths: tuple[Path, ...], config_path: Path | None) -> int:
     config = read_config(config_path, paths=paths)
     loaded = load(config)
     for _, failure in loaded.failures:
-        click.echo(f"error: {failure}", err=True)
+        click.echo(f"error: {text.printable(str(failure))}", err=True)
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {text.printable(warning)}", err=True)
     failed, refused = anyio.run(_build, config, loaded.tasks)
     if refused or loaded.failures:
         return BAD_USE
@@ -47,14 +47,14 @@ async def _build(config: RunConfig, tasks: tuple[Task, ...]) -> tuple[int, int]:
                     image = await find_image(images, request)
                 except ContextError as error:
                     refused += 1
-                    click.echo(f"{key}: error: {error}", err=True)
+                    click.echo(f"{text.printable(key)}: error: {text.printable(str(error))}", err=True)
                 except EngineError as error:
                     failed += 1
                     click.echo(f"{key}: {text.printable(_explained(error, failures))}", err=True)
                 else:
                     how = "built" if image.built else "found"
                     spent = text.seconds(time.monotonic() - began)
-                    click.echo(f"{key}: {how} {image.ref} {image.id[:19]} in {spent}")
+                    click.echo(f"{text.printable(key)}: {how} {image.ref} {image.id[:19]} in {spent}")
                     for warning in image.warnings:
                         click.echo(f"{key}: warning: {text.printable(warning)}", err=True)
     for keys in failures.values():
@@ -81,7 +81,7 @@ def images() -> None:
     """The images that this project makes itself."""
 
 
-@images.command()
+@images.command(short_help="Make harness/base:bookworm and the toolbox, where they are missing.")
 @click.option("--rebuild", is_flag=True, help="Make them anew, for newer packages.")
 @config_option
 def base(rebuild: bool, config_path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from harness.sample import sample_of
 from harness.store.sql import SqlStore
 
 REPORT = "report.json"
+_MOST_DETAILS = 3
 _MOST_TASKS = 40
 """Rows of the table of tasks; with more, those that passed every time are left out first."""
 
@@ -88,7 +90,7 @@ def print_document(
     failures: Sequence[tuple[Path, UsageError]],
 ) -> None:
     """What ``harness run --json`` prints."""
-    problems = tuple(str(failure) for _, failure in failures)
+    problems = tuple(text.printable(str(failure)) for _, failure in failures)
     document = RunDocument(run=run, summary=result, metrics=result.metrics, attempts=tuple(records), problems=problems)
     click.echo(document.model_dump_json(indent=2))
 
@@ -116,21 +118,21 @@ def print_report(
     if len(result.tiers) > 1:
         console.print("by tier: " + ", ".join(f"{tier.integrity} {text.estimate(tier)}" for tier in result.tiers))
     for line in _without_grade(result, records):
-        console.print(Text(text.printable(line)))
+        console.print(Text(text.printable(line)), soft_wrap=True)
     if result.phase_seconds:
         phases = (
             f"{phase} {text.seconds(result.phase_seconds[phase])}" for phase in Phase if phase in result.phase_seconds
         )
-        console.print("time by phase: " + ", ".join(phases))
+        console.print("median time by phase: " + ", ".join(phases), soft_wrap=True)
     for failure in result.failed_builds:
-        console.print(Text(text.printable(_failed_build(failure))))
+        console.print(Text(text.printable(_failed_build(failure))), soft_wrap=True)
     for warning, count in result.attempt_warnings.items():
         console.print(Text(text.printable(f"warning: {count} × {warning}"), style="yellow"))
     if stopped:
         missing = result.planned - result.attempts
-        kept = f"{len(records)} verdicts are kept, {missing} attempts were not begun"
+        kept = f"{text.counted(len(records), 'verdict')} kept, {text.counted(missing, 'attempt')} not begun"
         console.print(f"{stopped}: {kept}. To go on: harness resume {run.id}")
-    console.print(Text(f"run {run.id} is in {run.folder}", style="dim"))
+    console.print(Text(f"run {run.id} is in {run.folder}", style="dim"), soft_wrap=True)
 
 
 def _failed_build(failure: BuildFailure) -> str:
@@ -154,16 +156,19 @@ def _pass_at_k(score: Score) -> str:
 
 
 def _without_grade(result: EvaluationReport, records: Sequence[AttemptRecord]) -> Iterable[str]:
-    details: dict[str, str] = {}
+    details: dict[str, Counter[str]] = {}
     for record in records:
-        reason = sample_of(record).reason
         if record.reward is None and record.detail:
-            details[reason] = min(details.get(reason, record.detail), record.detail)
+            details.setdefault(sample_of(record).reason, Counter())[record.detail] += 1
     if result.aborted and result.aborted_ratio is not None:
         yield f"aborted: {result.aborted} of {result.attempts} attempts ({result.aborted_ratio:.1%})"
     for reason, count in result.ungraded_by_ending.items():
-        detail = f": {details[reason]}" if reason in details else ""
-        yield f"ungraded: {count} × {reason}{detail}"
+        told = sorted(details.get(reason, Counter()).items(), key=lambda pair: (-pair[1], pair[0]))
+        yield f"ungraded: {count} × {reason}{f': {told[0][0]}' if len(told) == 1 else ''}"
+        if len(told) > 1:
+            yield from (f"  {times} × {detail}" for detail, times in told[:_MOST_DETAILS])
+        if len(told) > _MOST_DETAILS:
+            yield f"  and {len(told) - _MOST_DETAILS} other reasons: `harness show ATTEMPT` has each"
     if result.retried:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in result.retried_by_ending.items())
         yield f"run again, and not counted above: {reasons}"

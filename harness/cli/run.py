@@ -10,29 +10,29 @@ from pathlib import Path
 import click
 
 from harness.agents.registry import agent_digest, make_agent, resolve_name
-from harness.cli import BAD_USE, logs
+from harness.cli import BAD_USE, logs, text
 from harness.cli.conduct import Conducted, conduct
 from harness.cli.options import config_option, json_option, read_config, runs_dir_option
-from harness.config import AgentConfig, RunConfig
+from harness.config import MOST, AgentConfig, RunConfig
 from harness.lock import own_run
 from harness.planning import find_slots, plan_benchmarks, plan_slots
 from harness.record import RunRecord, new_run_id
 from harness.space import DiskReserve
 from harness.store.sql import SqlStore
 from harness.task.discover import Loaded
-from harness.wiring import load, open_workshop, plan_attempts
+from harness.wiring import engine_address, load, open_workshop, plan_attempts
 
 
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--agent", help="oracle (the default), nop, or scripted:FILE.")
-@click.option("-n", "--attempts", type=click.IntRange(1), help="Attempts of each task. [default: 1]")
+@click.option("-n", "--attempts", type=click.IntRange(1, MOST), help="Attempts of each task. [default: 1]")
 @click.option(
     "--retries",
     type=click.IntRange(0),
     help="How often an attempt that ends aborted or ungraded is run again. [default: 1]",
 )
-@click.option("--concurrency", type=click.IntRange(1), help="Attempts at the same time. [default: one per core]")
+@click.option("--concurrency", type=click.IntRange(1, MOST), help="Attempts at the same time. [default: one per core]")
 @config_option
 @runs_dir_option
 @json_option
@@ -54,7 +54,7 @@ def run(
     logs.configure()
     config = read_config(config_path, paths=paths, runs_dir=runs_dir)
     overrides: dict[str, object] = {
-        "agent": AgentConfig(name=resolve_name(agent)) if agent else config.agent,
+        "agent": AgentConfig().model_copy(update={"name": resolve_name(agent)}) if agent is not None else config.agent,
         "retries": config.retries if retries is None else retries,
         "concurrency": concurrency or config.concurrency,
     }
@@ -66,12 +66,13 @@ def run(
 def execute(config: RunConfig, *, as_json: bool) -> int:
     """Run what the configuration says; the exit status."""
     agent = make_agent(config.agent.name, config.agent.options)
+    engine_address(config)  # before there is a run on record: an address that can't be used is bad use
     loaded = load(config)
     for _, failure in loaded.failures:
-        click.echo(f"error: {failure}", err=True)
+        click.echo(f"error: {text.printable(str(failure))}", err=True)
     if not loaded.tasks:
         return BAD_USE
-    _warn(loaded)
+    _warn(loaded, config)
     DiskReserve(config.runs_dir, config.disk_reserve).check()
     slots = plan_slots(loaded.tasks, config.attempts_for)
     run_id = new_run_id()
@@ -95,13 +96,15 @@ def execute(config: RunConfig, *, as_json: bool) -> int:
         )
 
 
-def _warn(loaded: Loaded) -> None:
+def _warn(loaded: Loaded, config: RunConfig) -> None:
     """Once per run: what was read but not understood, and tiers that nobody chose."""
+    for name in sorted(config.benchmarks.keys() - {task.benchmark for task in loaded.tasks}):
+        click.echo(f"warning: [benchmarks.{name}] has no effect: no task of that benchmark is in this run", err=True)
     for warning in (*loaded.warnings, *(warning for task in loaded.tasks for warning in task.warnings)):
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {text.printable(warning)}", err=True)
     unset = [task.name for task in loaded.tasks if not task.integrity_declared]
     if unset:
-        named = ", ".join(unset[:3]) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")
+        named = text.printable(", ".join(unset[:3])) + (f" and {len(unset) - 3} more" if len(unset) > 3 else "")
         click.echo(
             f"warning: {named}: no environment_mode is set, so Harbor's default applies: graded live, in the agent's own sandbox",
             err=True,

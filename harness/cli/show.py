@@ -35,6 +35,7 @@ def show(attempt: str, config_path: Path | None, runs_dir: Path | None, as_json:
     _facts(console, record)
     _build_failure(console, record)
     _components(console, record)
+    _evidence(console, record)
     _phases(console, record)
     _files(console, record)
 
@@ -81,6 +82,19 @@ def _components(console: Console, record: AttemptRecord) -> None:
         bounds = f"{part.low:g}..{part.high:g}"
         table.add_row(Text(text.printable(part.name)), f"{part.value:.4g}", bounds, f"{part.weight:.4g}")
     console.print(table)
+
+
+def _evidence(console: Console, record: AttemptRecord) -> None:
+    """What failed on the way to the verdict, what was looked at then, and what that decided."""
+    for examination in record.evidence:
+        when = "after the start" if examination.started else "before the start"
+        line = f"{examination.failed} in {examination.phase}, {when}: {examination.judgement}"
+        console.print(Text(line), Text(text.printable(examination.what), style="dim"))
+        table = Table("looked at", "found", "", box=None, padding=(0, 2, 0, 2), header_style="dim")
+        for reading in examination.readings:
+            table.add_row(reading.source, reading.found, Text(text.printable(reading.said), style="dim"))
+        if examination.readings:
+            console.print(table)
 
 
 def _phases(console: Console, record: AttemptRecord) -> None:

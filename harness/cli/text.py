@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _WIDE = 200
 """Columns where the output is no terminal: tables that another program reads are not cut."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that change the direction of what follows, and halves of characters, which can't be printed."""
 
 
 def console() -> Console:
@@ -27,7 +28,7 @@ def console() -> Console:
 
 def printable(text: str) -> str:
     """The text with control characters shown as escapes (``\\x1b``); tabs and newlines stay."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def reward(value: float | None) -> str:
@@ -49,6 +50,11 @@ def seconds(value: float | None) -> str:
         return f"{value:.2f}s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 attempt``, ``2 attempts``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def ending(value: Ending, cause: Cause | None) -> str:

@@ -81,13 +81,13 @@ class PlainView:
 class LiveView:
     """The attempts that run now, each with its phase; ended ones scroll away above."""
 
-    def __init__(self, attempts: int) -> None:
+    def __init__(self, attempts: int, console: Console) -> None:
         self._attempts = attempts
         self._done = 0
         self._passed = 0
         self._began = time.monotonic()
         self._running: dict[str, tuple[AttemptPlan, PhaseStamp]] = {}
-        self._console = Console(stderr=True)
+        self._console = console
         self._live = Live(self, console=self._console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -156,7 +156,8 @@ def describe_retried(record: AttemptRecord, retry: AttemptPlan) -> str:
 
 
 def make_view(attempts: int) -> View:
-    """Live where standard error is a terminal."""
-    if sys.stderr.isatty():
-        return LiveView(attempts)
+    """Live where standard error is a terminal that can move its cursor."""
+    console = Console(stderr=True)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(attempts, console)
     return PlainView(attempts)

@@ -15,6 +15,7 @@ from sqlalchemy.pool import StaticPool
 
 from harness.errors import ConfigError, StoreError
 from harness.store.schema import SCHEMA_VERSION, Base, MetaRow
+from harness.toml import is_text
 
 DATABASE = "runs.sqlite"
 _BUSY_S = 30
@@ -30,13 +31,17 @@ class Database:
         """Raises ConfigError when the folder can't be used, or, without ``create``, holds no runs; StoreError when the
         file is no database, is broken, or was written by another version."""
         self.path = folder / DATABASE
+        if not is_text(str(folder.absolute())):
+            raise ConfigError(f"runs folder {str(folder)!a}: its path isn't valid UTF-8. Name another with --runs-dir")
         if not create and not self.path.exists():
             raise _no_runs(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"runs folder {folder}: {error.strerror}. Name another with --runs-dir") from error
-        self._engine = sa.create_engine(f"sqlite:///{self.path}", connect_args={"timeout": _BUSY_S})
+        self._engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(self.path)), connect_args={"timeout": _BUSY_S}
+        )
         _listen(self._engine, "journal_mode=WAL", "synchronous=FULL")
         with self.translated():
             try:

@@ -19,7 +19,7 @@ from harness.task.root import BENCHMARK_FILE, find_root
 from harness.task.steps import Whole, resolve_steps
 from harness.task.survey import survey
 from harness.task.variables import resolve_variables
-from harness.toml import Findings, read_table, shown
+from harness.toml import Findings, is_text, read_table, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -46,6 +46,8 @@ def load_task(path: Path, *, environ: Mapping[str, str] | None = None, limits: C
                 limits=limits,
                 findings=findings,
             )
+            if not is_text(str(reading.folder)):
+                findings.problem_at(folder, "its path isn't valid UTF-8", "Rename the folder")
             digest = survey(reading)
             task = None if file is None else _task(reading, file, digest)
         else:

@@ -14,6 +14,8 @@ from pathlib import Path
 from harness.task.reading import Reading
 
 IGNORE_FILE = ".harborignore"
+RUNS_FILE = "runs.sqlite"
+"""Marks a folder of runs. A run that is started in a task's own folder makes one there; it is no part of the task."""
 
 
 def survey(reading: Reading) -> str:
@@ -50,6 +52,8 @@ def _walk(reading: Reading, top: Path) -> Iterator[Path]:
         return
     for folder, folders, files in os.walk(top, onerror=lambda error: _unreadable(reading, error)):
         folders.sort()
+        if Path(folder) == reading.folder:
+            folders[:] = [name for name in folders if not Path(folder, name, RUNS_FILE).is_file()]
         linked = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted([*files, *linked]):
             yield Path(folder, name)

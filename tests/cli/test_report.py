@@ -270,3 +270,18 @@ def test_tags_are_balanced(tmp_path: Path, samples: list[Sample]):
     text = render(run, report_on(run, records), records, folder=tmp_path)
     for tag in ("html", "body", "section", "table", "tbody", "tr", "td", "svg", "div", "details", "figure", "p", "a"):
         assert text.count(f"<{tag} ") + text.count(f"<{tag}>") == text.count(f"</{tag}>"), tag
+
+
+def test_every_reason_for_a_missing_grade_is_told_with_its_count(tmp_path: Path, call: Call):
+    with SqlStore(tmp_path) as store:
+        run = a_run(tmp_path, "r1", attempts=6)
+        owned = store.begin(run, ())
+        for index, detail in enumerate(
+            ["no such image", "no such image", "no space", "no answer", "no luck", "no time"]
+        ):
+            record = a_record(run.folder, aborted(index), run="r1", detail=detail)
+            record.folder.mkdir(parents=True)
+            owned.save_attempts([record])
+    said = call("report r1").stdout
+    assert "ungraded: 6 × ABORTED/SandboxLost\n  2 × no such image\n  1 × no answer\n  1 × no luck\n" in said
+    assert "and 2 other reasons" in said

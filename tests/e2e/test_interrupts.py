@@ -77,6 +77,21 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, harness: Ca
     assert containers(running.id) == []
 
 
+def test_gc_takes_nothing_from_a_run_that_goes_on(tmp_path: Path, harness: Callable[..., Ran]):
+    script = tmp_path / "script"
+    script.write_text("sleep 987\n")
+    running = Running(tmp_path, str(EXAMPLES / "hello"), "--agent", f"scripted:{script}")
+    running.wait_for("agent_run")
+    collected = harness("gc", "--run", running.id)
+    assert collected.status == 1
+    assert "its run still goes on" in collected.stderr
+    assert containers(running.id)
+    running.process.kill()
+    running.process.communicate()
+    assert harness("gc", "--run", running.id).status == 0
+    assert containers(running.id) == []
+
+
 @pytest.mark.parametrize(
     ("signals", "status"),
     [

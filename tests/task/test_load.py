@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.outcome import Integrity
+from harness.store.database import DATABASE
 from harness.task.image import ContextLimits, DockerfileBuild, ImageRef
 from harness.task.load import load_task
 from harness.task.model import (
@@ -411,6 +412,16 @@ def test_the_digest_sees_every_change(change: str, make_task: MakeTask) -> None:
         case _:
             (path / "tests/data").mkdir()
     assert load_task(path).digest != before
+
+
+def test_runs_that_were_started_in_the_tasks_folder_are_no_part_of_it(make_task: MakeTask) -> None:
+    path = make_task()
+    before = load_task(path).digest
+    (path / "runs").mkdir()
+    (path / "runs" / "other").touch()
+    assert load_task(path).digest != before
+    (path / "runs" / DATABASE).touch()
+    assert load_task(path).digest == before
 
 
 def test_the_digest_follows_links_into_the_benchmark(make_task: MakeTask) -> None:

@@ -7,16 +7,24 @@ from contextlib import asynccontextmanager
 
 from harness.errors import PathMissing, TransferFailed
 from harness.ports import ArchiveCaps
-from harness.sandbox.docker.client import ApiError, StreamCut
+from harness.sandbox.docker.answer import StreamCut
+from harness.sandbox.docker.client import ApiError
 from harness.sandbox.docker.container import Container
 from harness.sandbox.meter import metered
+
+PATIENCE_S = 300.0
+"""For an engine that neither takes nor sends anything. At the end of an upload it is silent while it unpacks."""
 
 
 async def put_archive(container: Container, path: str, archive: AsyncIterable[bytes]) -> None:
     """Unpack a tar stream below ``path``. Raises PathMissing, TransferFailed, SandboxGone; what ``archive`` raises is passed on."""
     try:
         async with container.client.open(
-            "PUT", f"/containers/{container.id}/archive", params={"path": path}, content=archive
+            "PUT",
+            f"/containers/{container.id}/archive",
+            params={"path": path},
+            content=archive,
+            patience_s=PATIENCE_S,
         ) as answer:
             async for _ in answer.chunks():
                 pass
@@ -31,7 +39,7 @@ async def get_archive(container: Container, path: str, caps: ArchiveCaps) -> Asy
     where = path.rstrip("/") or "/"
     try:
         async with container.client.open(
-            "GET", f"/containers/{container.id}/archive", params={"path": where}
+            "GET", f"/containers/{container.id}/archive", params={"path": where}, patience_s=PATIENCE_S
         ) as answer:
             yield _whole(container, where, metered(answer.chunks(), caps, where))
     except ApiError as error:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable
 
 from harness.errors import BuildFailed
 from harness.ports import BuildRequest
-from harness.sandbox.docker.client import ApiError, EngineClient, StreamCut
+from harness.sandbox.docker.answer import StreamCut
+from harness.sandbox.docker.client import ApiError, EngineClient
 from harness.sandbox.docker.json import Json, member, text
 from harness.sandbox.docker.trace import Trace
 

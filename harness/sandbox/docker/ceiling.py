@@ -7,11 +7,10 @@ but where its socket is on this machine, the process behind it can be looked at.
 from __future__ import annotations
 
 import re
-import socket
-import struct
 from pathlib import Path
 
-from harness.sandbox.docker.address import EngineAddress, UnixAddress
+from harness.sandbox.docker.address import EngineAddress
+from harness.sandbox.docker.peer import peer_pid
 
 SYS_RESOURCE = 1 << 24
 WHOLE_USER_NAMESPACE = 0xFFFF_FFFF
@@ -21,14 +20,11 @@ _EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
 
 def nofile_ceiling(address: EngineAddress) -> int | None:
     """The most that the engine can grant; None where it can grant anything, or can't be looked at."""
-    if not isinstance(address, UnixAddress) or not hasattr(socket, "SO_PEERCRED"):
-        return None
     try:
-        with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(1)
-            peer.connect(address.path)
-            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        process = Path("/proc") / str(struct.unpack("3i", credentials)[0])
+        pid = peer_pid(address)
+        if pid is None:
+            return None
+        process = Path("/proc") / str(pid)
         limits, status = (process / "limits").read_text(), (process / "status").read_text()
         users = (process / "uid_map").read_text().split()
     except OSError:

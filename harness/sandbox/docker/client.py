@@ -7,7 +7,8 @@ what those mean for a sandbox, an image or a network is decided where they are a
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -19,13 +20,13 @@ import anyio
 from harness.errors import EngineError, EngineUnreachable, UnsupportedError
 from harness.sandbox.docker import hijack
 from harness.sandbox.docker.address import EngineAddress, UnixAddress, address_from_environment
+from harness.sandbox.docker.answer import Answer, parsed, silent
 from harness.sandbox.docker.json import Json, text
 
 API_VERSION = (1, 41)
 """What Docker 20.10 speaks. An engine that no longer does is spoken to in the oldest version that it still knows."""
 CALL_TIMEOUT_S = 120.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-CHUNK_BYTES = 256 * 1024
 
 Params = Mapping[str, str] | Sequence[tuple[str, str]]
 NO_PARAMS: Params = ()
@@ -39,79 +40,25 @@ class ApiError(EngineError):
         self.status = status
 
 
-class StreamCut(EngineError):
-    """The engine's answer ended before it was whole."""
-
-
 class _Upload:
-    """A body that remembers why it failed: the failure is the caller's, not the connection's."""
+    """A body that remembers why it failed: the failure is the caller's, not the connection's.
+
+    taken: called when the engine has taken a piece.
+    """
 
     def __init__(self, source: AsyncIterable[bytes]) -> None:
         self._source = source
         self.error: Exception | None = None
+        self.taken: Callable[[], None] = lambda: None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._source:
                 yield chunk
+                self.taken()
         except Exception as error:
             self.error = error
             raise
-
-
-class Answer:
-    """An answer whose body is still to be read."""
-
-    def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
-        self._response = response
-        self._what = what
-
-    @property
-    def status(self) -> int:
-        """HTTP's, below 400."""
-        return self._response.status
-
-    def header(self, name: str) -> str:
-        return self._response.headers.get(name, "")
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises StreamCut."""
-        try:
-            async for chunk in self._response.content.iter_chunked(CHUNK_BYTES):
-                yield chunk
-        except (aiohttp.ClientError, OSError) as error:
-            raise StreamCut(f"the engine's answer to {self._what} was cut off: {error!r}") from error
-
-    async def whole(self, max_bytes: int) -> bytes:
-        """The whole body. Raises StreamCut, or EngineError where it is longer than ``max_bytes``."""
-        data = bytearray()
-        async for chunk in self.chunks():
-            data += chunk
-            if len(data) > max_bytes:
-                raise EngineError(f"the engine's answer to {self._what} is longer than {max_bytes:,} bytes")
-        return bytes(data)
-
-    async def objects(self) -> AsyncIterator[Json]:
-        """The JSON documents of a progress stream, one by one. Raises StreamCut, or EngineError where they aren't JSON."""
-        decoder = json.JSONDecoder()
-        pending = ""
-        buffer = bytearray()
-        async for chunk in self.chunks():
-            buffer += chunk
-            if b"\n" not in chunk:
-                continue
-            whole, _, rest = buffer.rpartition(b"\n")
-            buffer = bytearray(rest)
-            pending = whole.decode("utf-8", "replace").strip()
-            while pending:
-                try:
-                    document, end = decoder.raw_decode(pending)
-                except ValueError as error:
-                    raise _not_json(self._what, pending.encode()) from error
-                yield document
-                pending = pending[end:].lstrip()
-        if buffer.strip():
-            yield _parsed(bytes(buffer), self._what)
 
 
 class EngineClient:
@@ -172,7 +119,7 @@ class EngineClient:
             raise EngineError(f"the engine didn't answer {method} {path} within {timeout_s:g} s") from error
         if not data:
             return None
-        return _parsed(data, f"{method} {path}") if is_json else data.decode("utf-8", "replace")
+        return parsed(data, f"{method} {path}") if is_json else data.decode("utf-8", "replace")
 
     @asynccontextmanager
     async def open(
@@ -183,14 +130,16 @@ class EngineClient:
         params: Params = NO_PARAMS,
         body: Json = None,
         content: AsyncIterable[bytes] | None = None,
+        patience_s: float = math.inf,
     ) -> AsyncGenerator[Answer]:
         """A request whose answer is read as a stream. ``content`` is sent as the body, in chunks; its own failure is raised as it is.
 
-        No time limit: give it one with a cancel scope.
+        patience_s: how long the engine may neither take nor send anything; then it's an EngineError. No other time limit: give it
+        one with a cancel scope.
         """
         url = self._base + await self._prefix() + path
-        async with self._send(method, url, params, body, content) as response:
-            answer = Answer(response, f"{method} {path}")
+        async with self._send(method, url, params, body, content, patience_s) as response:
+            answer = Answer(response, f"{method} {path}", patience_s)
             if response.status >= 400:
                 raise _api_error(method, path, response.status, await answer.whole(MAX_ANSWER_BYTES))
             yield answer
@@ -219,11 +168,11 @@ class EngineClient:
         return self._version
 
     async def _negotiate(self) -> str:
-        async with self._send("GET", self._base + "/version", NO_PARAMS, None, None) as response:
+        async with self._send("GET", self._base + "/version", NO_PARAMS, None, None, CALL_TIMEOUT_S) as response:
             data = await Answer(response, "GET /version").whole(MAX_ANSWER_BYTES)
             if response.status >= 400:
                 raise _api_error("GET", "/version", response.status, data)
-        answer = _parsed(data, "GET /version")
+        answer = parsed(data, "GET /version")
         newest, oldest = _version(text(answer, "ApiVersion")), _version(text(answer, "MinAPIVersion"))
         if newest < API_VERSION:
             raise UnsupportedError(
@@ -234,7 +183,13 @@ class EngineClient:
 
     @asynccontextmanager
     async def _send(
-        self, method: str, url: str, params: Params, body: Json, content: AsyncIterable[bytes] | None
+        self,
+        method: str,
+        url: str,
+        params: Params,
+        body: Json,
+        content: AsyncIterable[bytes] | None,
+        patience_s: float = math.inf,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("EngineClient is used outside of its `async with` block")
@@ -243,13 +198,19 @@ class EngineClient:
         request = self._session.request(
             method, url, params=params, json=body, data=aiter(upload) if upload else None, headers=headers
         )
+        response: aiohttp.ClientResponse | None = None
         try:
-            response = await request
+            with anyio.move_on_after(patience_s) as silence:
+                if upload:
+                    upload.taken = lambda: setattr(silence, "deadline", anyio.current_time() + patience_s)
+                response = await request
         except (aiohttp.ClientError, OSError) as error:
             if upload and upload.error:
                 raise upload.error from error
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or repr(error)
             raise EngineUnreachable(f"nothing answers at {self.address}: {reason}. Is the engine running?") from error
+        if response is None:
+            raise silent(f"{method} {url.removeprefix(self._base)}", patience_s)
         try:
             yield response
         finally:
@@ -264,17 +225,6 @@ def _api_error(method: str, path: str, status: int, body: bytes) -> ApiError:
         message = ""
     message = message or body[:500].decode("utf-8", "replace").strip() or "no message"
     return ApiError(f"{message} ({method} {path}: {status})", status=status)
-
-
-def _parsed(data: bytes, what: str) -> Json:
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise _not_json(what, data) from error
-
-
-def _not_json(what: str, data: bytes) -> EngineError:
-    return EngineError(f"the engine's answer to {what} isn't JSON: {data[:40]!r}. Does a Docker engine listen there?")
 
 
 def _version(value: str) -> tuple[int, int]:

@@ -81,8 +81,8 @@ class DockerEngine(DockerImages):
             )
         return self._info
 
-    async def reap(self, *, run: str | None = None, dry_run: bool = False) -> Reaped:
-        reaped = await sweep(self.client, run=run, dry_run=dry_run)
+    async def reap(self, *, run: str | None = None, dry_run: bool = False, spare_living: bool = False) -> Reaped:
+        reaped = await sweep(self.client, run=run, dry_run=dry_run, spare_living=spare_living)
         if run is not None:
             return reaped
         unused = await self._networking.remove_unused(dry_run=dry_run)

@@ -33,6 +33,8 @@ END_S = 10.0
 """For ending a session. After this the sandbox is stopped."""
 DRAIN_S = 3.0
 """For what an ended command wrote to arrive. The engine itself waits 2 s for processes that hold the stream open."""
+QUIET_S = 60.0
+"""Without output, after which the engine is asked whether it is still there."""
 
 SETTLE_S = 0.5
 """When a sandbox ends, its commands are seen to be killed a little before the sandbox is seen to have ended."""
@@ -133,11 +135,14 @@ class Execution:
                     await self._sink(piece)
             if not self._announcement.pending:
                 self._settled.set()
-            data = await connection.receive()
-            if not data:
-                self._settled.set()
-                return
-            self._pieces.extend(self._frames.feed(data))
+            with anyio.move_on_after(QUIET_S) as quiet:
+                data = await connection.receive()
+                if not data:
+                    self._settled.set()
+                    return
+                self._pieces.extend(self._frames.feed(data))
+            if quiet.cancelled_caught:
+                await self._is_running()  # raises when the engine doesn't answer either
 
     async def _outcome(self) -> tuple[int, bool]:
         """Exit status, and whether a process ever ran. Waits for one that has closed its output but still runs."""

@@ -41,7 +41,8 @@ class Owner:
     """A process, exactly: a number may be used again, and another machine may use the same engine.
 
     host, boot: ids of the machine and of its boot. pids: which process numbers ``pid`` belongs to (a container has its own).
-    started: unix time.
+    started: unix time. after_boot: the same in seconds from the machine's boot, which setting the clock doesn't change; it decides
+    where it is known.
     """
 
     host: str
@@ -49,6 +50,7 @@ class Owner:
     pids: str
     pid: int
     started: float
+    after_boot: float | None = None
 
     def label(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -65,6 +67,8 @@ class Owner:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 return Life.DEAD
+            if self.after_boot is not None and (after_boot := _after_boot(self.pid)) is not None:
+                return Life.ALIVE if after_boot == self.after_boot else Life.DEAD
             started = process.create_time()
         except psutil.NoSuchProcess:
             return Life.DEAD
@@ -83,6 +87,7 @@ def parse_owner(label: str) -> Owner | None:
             pids=str(fields["pids"]),
             pid=int(fields["pid"]),
             started=float(fields["started"]),
+            after_boot=None if fields.get("after_boot") is None else float(fields["after_boot"]),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -101,7 +106,13 @@ def _owner(pid: int) -> Owner:
         pids=_pid_namespace(),
         pid=pid,
         started=round(psutil.Process(pid).create_time(), 2),
+        after_boot=_after_boot(pid),
     )
+
+
+def _after_boot(pid: int) -> float | None:
+    stat = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(stat[19]) / os.sysconf("SC_CLK_TCK") if len(stat) > 19 else None
 
 
 def _read(path: str) -> str:

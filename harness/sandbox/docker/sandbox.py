@@ -22,6 +22,8 @@ from harness.sandbox.docker.frames import Frames
 from harness.sandbox.docker.json import items, number, text
 from harness.sandbox.kept import Kept
 
+BOOT_S = 120.0
+"""For the engine to start the first process, and that to say so."""
 READY_S = 30.0
 """For the first process to say that it runs."""
 HOSTS_PATH = "/etc/hosts"
@@ -67,7 +69,12 @@ class DockerSandbox:
         """Start it, again or for the first time. Raises StartFailed or SandboxGone."""
         container = self.container
         try:
-            await _boot(container)
+            with anyio.fail_after(BOOT_S):
+                await _boot(container)
+        except TimeoutError as error:
+            raise StartFailed(
+                f"the engine didn't start the sandbox {container.short_id} within {BOOT_S:g} s"
+            ) from error
         except ApiError as error:
             if error.status == 404 and not await _exists(container):
                 raise SandboxGone(f"the sandbox {container.short_id} is gone: {error}") from error

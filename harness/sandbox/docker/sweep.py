@@ -26,14 +26,20 @@ class _Found:
         lease = self.labels.get(owner.LEASE, "")
         if lease.isdecimal() and int(lease) <= now:
             return True
+        return self.life is owner.Life.DEAD
+
+    @property
+    def life(self) -> owner.Life | None:
+        """The owner's; None where nothing says whose it is."""
         holder = owner.parse_owner(self.labels.get(owner.OWNER, ""))
-        return holder is not None and holder.life() is owner.Life.DEAD
+        return holder.life() if holder is not None else None
 
 
-async def sweep(client: EngineClient, *, run: str | None, dry_run: bool) -> Reaped:
+async def sweep(client: EngineClient, *, run: str | None, dry_run: bool, spare_living: bool = False) -> Reaped:
     """What was removed, or would be: ids of containers and networks, names of volumes.
 
-    Without ``run``: where the owner is dead or the lease has ended. With it: everything of that run, whoever owns it.
+    Without ``run``: where the owner is dead or the lease has ended. With it: everything of that run, whoever owns it, or only what
+    no living process of this machine owns.
     """
     now = time.time()
     label = owner.OWNER if run is None else f"{owner.RUN}={run}"
@@ -47,9 +53,16 @@ async def sweep(client: EngineClient, *, run: str | None, dry_run: bool) -> Reap
     containers = await wanted("/containers/json", key="Id", extra={"all": "1"})
     networks = await wanted("/networks", key="Id")
     volumes = await wanted("/volumes", "Volumes", key="Name")
+    spared = tuple(c.id for c in containers if spare_living and c.life is owner.Life.ALIVE)
+    if spare_living:
+        containers, networks, volumes = (
+            [item for item in found if item.life is not owner.Life.ALIVE] for found in (containers, networks, volumes)
+        )
     if dry_run:
-        return Reaped(*(tuple(item.id for item in found) for found in (containers, networks, volumes)))
+        ids = [tuple(item.id for item in found) for found in (containers, networks, volumes)]
+        return Reaped(*ids, spared=spared)
     return Reaped(
+        spared=spared,
         sandboxes=tuple([c.id for c in containers if await remove(client, f"/containers/{c.id}", force=True)]),
         networks=tuple([n.id for n in networks if await remove(client, f"/networks/{n.id}")]),
         volumes=tuple([v.id for v in volumes if await remove(client, f"/volumes/{v.id}", force=True)]),

@@ -213,10 +213,12 @@ class FakeEngine(FakeImages):
             sandbox.vanish()
             self.sandboxes.pop(sandbox.id, None)
 
-    async def reap(self, *, run: str | None = None, dry_run: bool = False) -> Reaped:
+    async def reap(self, *, run: str | None = None, dry_run: bool = False, spare_living: bool = False) -> Reaped:
         """Owners here never die: what a sweep finds is of ``run``."""
         await self._faults.check(Operation.REAP)
         found = [sandbox for sandbox in self.sandboxes.values() if run is not None and sandbox.spec.labels.run == run]
+        if spare_living:
+            return Reaped(spared=tuple(sandbox.id for sandbox in found))
         if not dry_run:
             for sandbox in found:
                 sandbox.vanish()

@@ -13,8 +13,9 @@ from aiohttp import web
 from harness.errors import BuildFailed, EngineError, EngineUnreachable, UnsupportedError
 from harness.ports import BuildRequest
 from harness.sandbox.docker.address import TcpAddress, UnixAddress, address_from_environment, parse_address
+from harness.sandbox.docker.answer import StreamCut
 from harness.sandbox.docker.build import build
-from harness.sandbox.docker.client import ApiError, EngineClient, StreamCut
+from harness.sandbox.docker.client import ApiError, EngineClient
 from tests.sandbox.conftest import Archive
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -174,6 +175,38 @@ async def test_an_engine_that_answers_too_late_is_not_called_unreachable(tmp_pat
         with pytest.raises(EngineError, match=r"within 0\.1 s") as caught:
             await client.call("POST", "/a", timeout_s=0.1)
         assert not isinstance(caught.value, EngineUnreachable)
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+async def test_a_silent_engine_is_not_waited_for_for_ever(tmp_path: Path, speaks: bool) -> None:
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if speaks:
+            await response.prepare(request)
+            await response.write(b"half")
+        await anyio.sleep(5)
+        return response
+
+    async with engine(tmp_path, ("/v1.41/a", silent)) as client:
+        with pytest.raises(EngineError, match=r"silent for 0\.2 s"):
+            async with client.open("GET", "/a", patience_s=0.2) as answer:
+                _ = [chunk async for chunk in answer.chunks()]
+
+
+async def test_a_slow_upload_goes_on_while_the_engine_takes_it(tmp_path: Path) -> None:
+    async def slow(request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    async def trickle() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            await anyio.sleep(0.1)
+            yield b"x"
+
+    async with (
+        engine(tmp_path, ("/v1.41/a", slow)) as client,
+        client.open("PUT", "/a", content=trickle(), patience_s=0.4) as answer,
+    ):
+        assert await answer.whole(100) == b"8"
 
 
 async def test_progress_is_read_document_by_document(tmp_path: Path) -> None:

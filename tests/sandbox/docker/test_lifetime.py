@@ -83,6 +83,15 @@ async def test_after_its_lease_a_sandbox_ends_and_anyone_removes_it(
         assert sandbox.id in (await docker.reap()).sandboxes
 
 
+async def test_a_living_owner_keeps_what_is_its_own(docker: DockerEngine, spec: SandboxSpec, run: str) -> None:
+    async with docker.sandbox(spec) as sandbox:
+        for dry_run in (True, False):
+            reaped = await docker.reap(run=run, dry_run=dry_run, spare_living=True)
+            assert (reaped.spared, reaped.sandboxes, bool(reaped)) == ((sandbox.id,), (), False)
+        assert (await sandbox.exec(Command(["true"]))).exit_status == 0
+        assert (await docker.reap(run=run)).sandboxes == (sandbox.id,)
+
+
 def test_an_owner_is_known_exactly() -> None:
     me = this_process()
     assert parse_owner(me.label()) == me
@@ -91,7 +100,10 @@ def test_an_owner_is_known_exactly() -> None:
     def life(**changes: object) -> Life:
         return Owner(**{**asdict(me), **changes}).life()
 
-    assert life(started=me.started - 100) is Life.DEAD
+    assert life(started=me.started - 100) is Life.ALIVE, "the clock was set"
+    assert life(started=me.started - 100, after_boot=None) is Life.DEAD
+    assert life(after_boot=None) is Life.ALIVE
+    assert life(after_boot=1.0) is Life.DEAD
     assert life(boot="another") is Life.DEAD
     assert life(pid=2**22 + 1) is Life.DEAD
     assert life(host="another", boot="another") is Life.UNKNOWN
