@@ -117,14 +117,14 @@ def measure(folder: Path, attempts: int, at_a_time: int) -> Figures:
         began = time.perf_counter()
         anyio.run(keep, owned, folder, attempts, at_a_time)
         kept = time.perf_counter()
-        records = store.attempts(RUN)
+        rewards = {record.id: record.reward or 0.0 for record in store.each_attempt(RUN)}
         read = time.perf_counter()
-        total = math.fsum(record.reward or 0.0 for record in records)
+        total = math.fsum(rewards.values())
         standing = {slot.attempt for slot in store.slots(RUN)}
     expected = math.fsum((number % 1000) / 1000 for number in range(attempts))
-    if total != expected or standing != {record.id for record in records} or len(records) != attempts:
+    if total != expected or standing != rewards.keys() or len(rewards) != attempts:
         sys.exit(
-            f"{len(records)} of {attempts} attempts were read back, with rewards of {total} in place of {expected}"
+            f"{len(rewards)} of {attempts} attempts were read back, with rewards of {total} in place of {expected}"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Figures(at_a_time, attempts / (kept - began), attempts / (read - kept), peak)

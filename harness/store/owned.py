@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import sqlalchemy as sa
 import structlog
@@ -15,6 +16,7 @@ from harness.store.database import Database
 from harness.store.rows import RESULT, RUN_FILE, RunFile, attempt_row, read_slots, run_row, slot_rows, write_whole
 from harness.store.schema import AttemptRow, RunRow, SlotRow
 
+_ATTEMPTS = cast("sa.Table", AttemptRow.__table__)  # the table itself: rows that are there are updated many at a time
 _log = structlog.get_logger()
 
 
@@ -70,8 +72,7 @@ class OwnedRun:
             if fresh:
                 connection.execute(sa.insert(AttemptRow), fresh)
             if known:
-                table = AttemptRow.__table__
-                update = sa.update(table).where(table.c.id == sa.bindparam("known"))
+                update = sa.update(_ATTEMPTS).where(_ATTEMPTS.c.id == sa.bindparam("known"))
                 connection.execute(update, [{"known": identifier, **rows[identifier]} for identifier in known])
         for record in records:
             if record.finished_at is not None:
