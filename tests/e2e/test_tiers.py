@@ -236,8 +236,12 @@ def test_the_tests_and_the_solution_are_never_in_the_agents_sandbox(bench: Bench
 
 @pytest.mark.parametrize(("tier", "leave"), [("pristine", "os.setsid()"), ("live", "pass")])
 def test_an_agent_that_uses_up_its_processes_is_graded_on_what_it_left(bench: Bench, tier: str, leave: str):
-    """Its deadline passes while nothing more can be started in the sandbox: a timeout, not an error of the harness."""
-    task = bench.task(tier, SOLVED, more="pids = 40\n[agent]\ntimeout_sec = 3.0\n")
+    """Its deadline passes while nothing more can be started in the sandbox: a timeout, not an error of the harness.
+
+    Where not even the harness gets a shell into it, the sandbox is stopped, and a live grading can't run: the agent's doing.
+    """
+    task = bench.task(tier, SOLVED, more="pids = 40\n[agent]\ntimeout_sec = 6.0\n")
     row = bench.attempt(task, "echo 42 > /app/answer", *(line.format(leave=leave) for line in FORK_BOMB))
-    assert (row["ending"], row["reward"]) == ("TIMEOUT", 1.0), row["detail"]
+    scored = {("TIMEOUT", 1.0)} if tier == "pristine" else {("TIMEOUT", 1.0), ("ERROR", 0.0)}
+    assert (row["ending"], row["reward"]) in scored, row["detail"]
     assert "refused" in (Path(row["folder"]) / "agent.log").read_text()

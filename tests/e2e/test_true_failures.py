@@ -97,11 +97,11 @@ async def test_an_engine_that_answers_everything_with_an_error(tmp_path: Path):
 
 async def test_an_engine_that_was_gone_while_the_agent_didnt_look(tmp_path: Path):
     """The agent takes it for a tool's failure and returns; the engine answers again, but its sandbox has ended with it."""
-    async with fronted(tmp_path) as (attempts, front, witness):
+    async with fronted(tmp_path) as (attempts, front, witness), DockerEngine() as direct:
 
         async def work(context: AgentContext) -> None:
             await front.reset()
-            await context.sandbox.stop()
+            await direct.client.call("POST", f"/containers/{context.sandbox.id}/kill")
             with pytest.raises(EngineError):
                 await context.sandbox.exec(Command(["true"]))
 

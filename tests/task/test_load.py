@@ -452,10 +452,7 @@ def test_a_folder_reached_by_a_link(make_task: MakeTask) -> None:
     assert load_task(path.parent / "link") == load_task(path)
 
 
-def test_importing_costs_little() -> None:
-    code = "import time; t = time.process_time(); import harness.task.load; print(time.process_time() - t)"
-    costs = [
-        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(costs) < 0.15
+def test_importing_loads_nothing_that_reading_a_task_does_not_need() -> None:
+    code = "import sys, harness.task.load; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert {"aiohttp", "anyio", "click", "rich", "sqlalchemy", "structlog"} & set(done.stdout.split()) == set()
