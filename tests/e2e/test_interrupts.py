@@ -28,6 +28,8 @@ class Running:
     def __init__(self, tmp_path: Path, *arguments: str) -> None:
         self.runs = tmp_path / "runs"
         words = [*COMMAND, "run", *arguments, "--runs-dir", str(self.runs)]
+        # Where the tests run under nohup, the run would be under it too.
+        words = ["/usr/bin/env", "--default-signal=HUP", *words]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for(self, phase: str) -> None:
