@@ -22,10 +22,19 @@ from harness.sample import Places, Sample, TaskId, sample_of, settle_places, who
 
 def report_on(run: RunRecord, records: Iterable[AttemptRecord]) -> EvaluationReport:
     """The report of a recorded run, finished or not."""
-    rows = list(records)
-    report = evaluate(map(sample_of, rows), plans=run.benchmarks, wall_s=run.wall_s)
-    warnings = Counter(warning for row in rows for warning in row.warnings)
-    return report.model_copy(update={"failed_builds": failed_builds(rows), "attempt_warnings": dict(warnings)})
+    warnings: Counter[str] = Counter()
+    unbuilt: list[AttemptRecord] = []
+
+    def samples() -> Iterable[Sample]:
+        # A sample is small; a record isn't, and a run may have tens of thousands.
+        for record in records:
+            warnings.update(record.warnings)
+            if record.build_failure is not None:
+                unbuilt.append(record)
+            yield sample_of(record)
+
+    report = evaluate(samples(), plans=run.benchmarks, wall_s=run.wall_s)
+    return report.model_copy(update={"failed_builds": failed_builds(unbuilt), "attempt_warnings": dict(warnings)})
 
 
 def evaluate(

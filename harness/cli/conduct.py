@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,9 @@ from harness.cli.view import View, make_view
 from harness.concurrency import find, in_thread
 from harness.errors import EngineError, HarnessError, StaleOwner, StartRefused, StoreError, UsageError
 from harness.evaluation import report_on
+from harness.planning import PlannedSlot
 from harness.record import AttemptRecord, RunRecord, RunState
+from harness.report import EvaluationReport
 from harness.run import Execution
 from harness.store.owned import OwnedRun
 from harness.store.sql import SqlStore
@@ -54,10 +56,29 @@ def conduct(run: Conducted, *, as_json: bool) -> int:
     work = _Work(run, make_view(len(run.plans)))
     with work.view:
         signalled = anyio.run(work.until_it_ends) if run.plans else None
-    records = run.store.attempts(run.record.id)
-    record = run.record.model_copy(update={"finished_at": time.time(), "ended": _ended(run, work, signalled)})
+    ending = _Ending(work, signalled)
+    record = run.record.model_copy(update={"finished_at": time.time()})
+    everything = run.store.attempts(record.id) if as_json else ()
+    ungraded: list[AttemptRecord] = []
+    report = report_on(record, everything or _noting(run.store.each_attempt(record.id), ungraded))
+    # After the reading: a verdict that can't be read any more has left its slot.
+    record = record.model_copy(update={"ended": ending.state(run.store.slots(record.id))})
     run.owned.save_run(record)
-    return _conclude(run, record, records, work=work, signalled=signalled, as_json=as_json)
+    _keep_report(record, report)
+    _name_problems(record, report, work.refused)
+    if as_json:
+        print_document(record, report, everything, run.failures)
+    else:
+        print_report(record, report, ungraded, stopped=ending.stopped)
+    return _status(run, record, report, signalled)
+
+
+def _noting(records: Iterable[AttemptRecord], ungraded: list[AttemptRecord]) -> Iterator[AttemptRecord]:
+    """The records, of which only those without a grade stay in memory."""
+    for record in records:
+        if record.reward is None:
+            ungraded.append(record)
+        yield record
 
 
 class _Work:
@@ -120,41 +141,46 @@ class _Work:
                 self.refused = execution.refused
 
 
-def _ended(run: Conducted, work: _Work, signalled: int | None) -> RunState:
-    if work.cancelled or signalled is not None:
-        return RunState.CANCELLED
-    unsettled = any(slot.attempt is None for slot in run.store.slots(run.record.id))
-    return RunState.INCOMPLETE if unsettled else RunState.FINISHED
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What ended the work."""
+
+    work: _Work
+    signalled: int | None
+
+    @property
+    def stopped(self) -> str:
+        """By what, for people; nothing where it ended by itself."""
+        if self.work.cancelled:
+            return "cancelled"
+        return "" if self.signalled is None else "stopped by a signal"
+
+    def state(self, slots: Iterable[PlannedSlot]) -> RunState:
+        if self.stopped:
+            return RunState.CANCELLED
+        return RunState.INCOMPLETE if any(slot.attempt is None for slot in slots) else RunState.FINISHED
 
 
-def _conclude(
-    run: Conducted,
-    record: RunRecord,
-    records: Sequence[AttemptRecord],
-    *,
-    work: _Work,
-    signalled: int | None,
-    as_json: bool,
-) -> int:
-    report = report_on(record, records)
+def _keep_report(record: RunRecord, report: EvaluationReport) -> None:
     try:
         write_report(record, report)
     except OSError as error:
         # The verdicts are in the store, and `harness report` makes the report from them.
         click.echo(f"warning: the report could not be written: {error}", err=True)
+
+
+def _name_problems(record: RunRecord, report: EvaluationReport, refused: Iterable[StartRefused]) -> None:
     for warning in report.warnings:
         click.echo(f"warning: {text.printable(warning)}", err=True)
-    for reason, count in Counter(str(refusal) for refusal in work.refused).items():
+    for reason, count in Counter(map(str, refused)).items():
         attempts = "1 attempt was" if count == 1 else f"{count} attempts were"
         click.echo(f"error: {attempts} not started: {reason}. Make room, then: harness resume {record.id}", err=True)
-    if as_json:
-        print_document(record, report, records, run.failures)
-    else:
-        stopped = "cancelled" if work.cancelled else "" if signalled is None else "stopped by a signal"
-        print_report(record, report, records, stopped=stopped)
+
+
+def _status(run: Conducted, record: RunRecord, report: EvaluationReport, signalled: int | None) -> int:
+    damaged = named_damage(run.store)
     if run.failures:
         click.echo(f"error: {text.counted(len(run.failures), 'task')} can't run: the messages are above", err=True)
-    damaged = named_damage(run.store)
     if signalled is not None:
         return 128 + signalled
     if run.failures:

@@ -130,7 +130,7 @@ def print_report(
         console.print(Text(text.printable(f"warning: {count} × {warning}"), style="yellow"))
     if stopped:
         missing = result.planned - result.attempts
-        kept = f"{text.counted(len(records), 'verdict')} kept, {text.counted(missing, 'attempt')} not begun"
+        kept = f"{text.counted(result.attempts, 'verdict')} kept, {text.counted(missing, 'attempt')} not begun"
         console.print(f"{stopped}: {kept}. To go on: harness resume {run.id}")
     console.print(Text(f"run {run.id} is in {run.folder}", style="dim"), soft_wrap=True)
 

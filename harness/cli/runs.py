@@ -67,7 +67,7 @@ def _list_runs(store: SqlStore, *, as_json: bool) -> None:
     columns = ("run", "began", "state", "agent", "attempts", "mean reward", "passed", "ungraded")
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     for run, state in found:
-        summary = report_on(run, store.attempts(run.id))
+        summary = report_on(run, store.each_attempt(run.id))
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
         counts = f"{summary.attempts}/{run.attempts}"
         mean = text.reward(summary.mean_reward)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import sqlalchemy as sa
 import structlog
@@ -15,6 +16,7 @@ from harness.store.database import Database
 from harness.store.rows import RESULT, RUN_FILE, RunFile, attempt_row, read_slots, run_row, slot_rows, write_whole
 from harness.store.schema import AttemptRow, RunRow, SlotRow
 
+_ATTEMPTS = cast("sa.Table", AttemptRow.__table__)  # the table itself: rows that are there are updated many at a time
 _log = structlog.get_logger()
 
 
@@ -57,7 +59,7 @@ class OwnedRun:
         self._write(self._folder / self.run / RUN_FILE, RunFile(run=record, slots=slots).model_dump_json())
 
     def save_attempts(self, records: Sequence[AttemptRecord]) -> None:
-        """Commit verdicts, all or none, then write each one's ``result.json``.
+        """Commit verdicts, all or none, then write the ``result.json`` of those whose attempt is cleaned up.
 
         A verdict takes its slot, or takes it over from the attempt that it is a retry of. Raises StaleOwner and SlotTaken.
         """
@@ -69,10 +71,12 @@ class OwnedRun:
             fresh = [row for identifier, row in rows.items() if identifier not in known]
             if fresh:
                 connection.execute(sa.insert(AttemptRow), fresh)
-            for identifier in known:
-                connection.execute(sa.update(AttemptRow).where(AttemptRow.id == identifier).values(rows[identifier]))
+            if known:
+                update = sa.update(_ATTEMPTS).where(_ATTEMPTS.c.id == sa.bindparam("known"))
+                connection.execute(update, [{"known": identifier, **rows[identifier]} for identifier in known])
         for record in records:
-            self._write(record.folder / RESULT, rows[record.id]["record"])
+            if record.finished_at is not None:
+                self._write(record.folder / RESULT, rows[record.id]["record"])
 
     def cancel_requested(self) -> bool:
         """Whether somebody has asked this owner to stop. Raises StaleOwner."""

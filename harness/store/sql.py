@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +19,12 @@ from harness.store.rows import Unreadable, parse, read_slots
 from harness.store.schema import AttemptRow, RunRow
 
 R = TypeVar("R", RunRecord, AttemptRecord)
+
+_RUN = (RunRow.id, RunRow.record, RunRow.checksum)
+_ATTEMPT = (AttemptRow.id, AttemptRow.run, AttemptRow.record, AttemptRow.checksum)
+_ORDER = (AttemptRow.benchmark, AttemptRow.task, AttemptRow.index, AttemptRow.started_at, AttemptRow.id)
+_ROWS_AT_A_TIME = 200
+"""Rows whose text is in memory beside the records that were made of it."""
 
 
 class SqlStore:
@@ -74,15 +80,14 @@ class SqlStore:
 
     def runs(self, limit: int | None = None) -> Sequence[RunRecord]:
         """The newest first."""
-        query = sa.select(RunRow.id, RunRow.record, RunRow.checksum).order_by(RunRow.created_at.desc()).limit(limit)
-        return self._read(query, Kind.RUN, lambda row: parse(RunRecord, row.record, row.checksum, id=row.id))
+        query = sa.select(*_RUN).order_by(RunRow.created_at.desc()).limit(limit)
+        return sorted(self._read(query, Kind.RUN, RunRow.id, _run), key=lambda run: -run.created_at)
 
     def run(self, prefix: str) -> RunRecord:
         """The run that a prefix of its id names. Raises ConfigError when none or several do, StoreError when it can't be read."""
         identifier = self._one(RunRow, prefix, Kind.RUN)
-        query = sa.select(RunRow.id, RunRow.record, RunRow.checksum).where(RunRow.id == identifier)
-        found = self._read(query, Kind.RUN, lambda row: parse(RunRecord, row.record, row.checksum, id=row.id))
-        return self._readable(found, Kind.RUN, identifier)
+        query = sa.select(*_RUN).where(RunRow.id == identifier)
+        return self._readable(self._read(query, Kind.RUN, RunRow.id, _run), Kind.RUN, identifier)
 
     def slots(self, run: str) -> tuple[PlannedSlot, ...]:
         """What a run is to have verdicts on, in the order in which it was planned."""
@@ -91,12 +96,16 @@ class SqlStore:
 
     def attempts(self, run: str) -> Sequence[AttemptRecord]:
         """The attempts of a run that have a verdict, retried ones too, in the order of task, index and start."""
-        order = (AttemptRow.benchmark, AttemptRow.task, AttemptRow.index, AttemptRow.started_at, AttemptRow.id)
-        query = sa.select(AttemptRow.id, AttemptRow.run, AttemptRow.record, AttemptRow.checksum)
-        found = self._read(query.where(AttemptRow.run == run).order_by(*order), Kind.ATTEMPT, _attempt)
+        return sorted(
+            self.each_attempt(run), key=lambda row: (row.benchmark, row.task, row.index, row.started_at, row.id)
+        )
+
+    def each_attempt(self, run: str) -> Iterator[AttemptRecord]:
+        """As `attempts`, one after the other, so that they needn't all be in memory; those that had to be restored come last."""
+        query = sa.select(*_ATTEMPT).where(AttemptRow.run == run).order_by(*_ORDER)
+        yield from self._read(query, Kind.ATTEMPT, AttemptRow.id, _attempt)
         for damage in self._quarantine.lasting(run):
             self._damage.setdefault((damage.kind, damage.row), damage)
-        return found
 
     def ended(self, run: str) -> Sequence[str]:
         """The attempts of a run that have a verdict and are cleaned up, in that order."""
@@ -107,37 +116,41 @@ class SqlStore:
     def attempt(self, prefix: str) -> AttemptRecord:
         """The attempt that a prefix of its id names. Raises ConfigError and StoreError like `run`."""
         identifier = self._one(AttemptRow, prefix, Kind.ATTEMPT)
-        query = sa.select(AttemptRow.id, AttemptRow.run, AttemptRow.record, AttemptRow.checksum)
-        found = self._read(query.where(AttemptRow.id == identifier), Kind.ATTEMPT, _attempt)
-        return self._readable(found, Kind.ATTEMPT, identifier)
+        query = sa.select(*_ATTEMPT).where(AttemptRow.id == identifier)
+        return self._readable(self._read(query, Kind.ATTEMPT, AttemptRow.id, _attempt), Kind.ATTEMPT, identifier)
 
-    def _read(self, query: sa.Select[*tuple[Any, ...]], kind: Kind, parsed: Callable[[Any], R]) -> list[R]:
-        """The rows' records. Damaged rows are moved away, and what replaces them is read in a second go."""
-        for last in (False, True):
-            with self._database.reading() as connection:
-                rows = connection.execute(query).all()
-            records: list[R] = []
+    def _read(
+        self, query: sa.Select[*tuple[Any, ...]], kind: Kind, key: Any, parsed: Callable[[Any], R]
+    ) -> Iterator[R]:
+        """The rows' records. Damaged rows are moved away; what took their places comes at the end."""
+        for damaged in (False, True):
             bad: list[tuple[Any, Unreadable]] = []
-            for row in rows:
-                try:
-                    records.append(parsed(row))
-                except Unreadable as error:
-                    bad.append((row, error))
-            if not bad or last:
-                return records
+            with self._database.reading() as connection:
+                for row in connection.execution_options(yield_per=_ROWS_AT_A_TIME).execute(query):
+                    try:
+                        record = parsed(row)
+                    except Unreadable as error:
+                        bad.append((row, error))
+                    else:
+                        yield record
+            if damaged:
+                return
             for row, error in bad:
-                if error.intact:
-                    damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
-                else:
-                    damage = self._quarantine.move(kind, row.id, row.record, str(error))
-                if damage is not None:
-                    self._damage[kind, row.id] = damage
-        raise AssertionError("unreachable")
+                self._set_apart(kind, row, error)
+            query = query.where(key.in_([row.id for row, _ in bad]))
 
-    def _readable(self, found: Sequence[R], kind: Kind, identifier: str) -> R:
-        if not found:
-            raise StoreError(str(self._damage[kind, identifier]))
-        return found[0]
+    def _set_apart(self, kind: Kind, row: Any, error: Unreadable) -> None:
+        if error.intact:
+            damage = Damage(kind, row.id, getattr(row, "run", row.id), str(error), moved=False)
+        else:
+            damage = self._quarantine.move(kind, row.id, row.record, str(error))
+        if damage is not None:
+            self._damage[kind, row.id] = damage
+
+    def _readable(self, found: Iterator[R], kind: Kind, identifier: str) -> R:
+        for record in found:
+            return record
+        raise StoreError(str(self._damage[kind, identifier]))
 
     def _one(self, table: type[RunRow] | type[AttemptRow], prefix: str, kind: Kind) -> str:
         query = sa.select(table.id).where(table.id.startswith(prefix, autoescape=True)).order_by(table.id).limit(3)
@@ -148,6 +161,10 @@ class SqlStore:
         if not found:
             raise ConfigError(f"no {kind} has the id {prefix!r} in {self.folder}. `harness runs` lists what there is")
         raise ConfigError(f"several {kind}s begin with {prefix!r}: {', '.join(found)}, …. Give more of the id")
+
+
+def _run(row: Any) -> RunRecord:
+    return parse(RunRecord, row.record, row.checksum, id=row.id)
 
 
 def _attempt(row: Any) -> AttemptRecord:

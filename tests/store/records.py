@@ -63,5 +63,6 @@ def an_attempt(
         integrity=Integrity.PRISTINE,
         grade=grade,
         started_at=1.0,
+        finished_at=2.0,
         folder=own,
     )
