@@ -109,6 +109,9 @@ def main() -> None:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except OSError as error:
+        if _lost_its_folder():
+            _say("the working directory doesn't exist any more. Change to another one")
+            sys.exit(BAD_USE)
         if error.errno not in _UNWRITABLE:
             raise
         # Whoever read our output has gone, or its disk is full: closing it must not complain once more.
@@ -137,6 +140,16 @@ def _check_arguments(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise click.UsageError(f"{argument!a} isn't valid UTF-8. Rename what it names") from None
+
+
+def _lost_its_folder() -> bool:
+    from pathlib import Path
+
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _say(error: object) -> None:

@@ -65,6 +65,12 @@ def test_a_full_disk_behind_the_output_is_said(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize("words", ["run x", "runs", "doctor", "init x"])
+def test_a_working_directory_that_is_gone(tmp_path: Path, words: str):
+    done = shell(f"mkdir gone; cd gone; rmdir ../gone; H {words}", tmp_path)
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False), done.stderr
+
+
 @pytest.mark.parametrize("option", ["-n", "--concurrency"])
 def test_a_number_beyond_reason_is_refused_at_once(tmp_path: Path, option: str):
     done = shell(f"H run . {option} 100000000", tmp_path)
