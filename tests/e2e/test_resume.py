@@ -69,7 +69,9 @@ def test_a_run_that_goes_on_refuses_a_second_owner_at_once_and_can_be_cancelled(
     second = harness("resume", identifier, runs_dir=sleeping.runs)
     assert second.status == 2
     assert f"owned by process {sleeping.process.pid} on " in second.stderr
-    assert time.monotonic() - began < 1 + 2  # the interpreter's own start takes its part on a busy machine
+    assert (
+        time.monotonic() - began < 10
+    )  # within a second in tests/durability; here the interpreter starts, on a machine that may be busy
 
     following = subprocess.Popen(
         [*COMMAND, "runs", identifier, "--follow", "--runs-dir", str(sleeping.runs)], stdout=subprocess.PIPE, text=True
