@@ -95,11 +95,12 @@ def parse_owner(label: str) -> Owner | None:
 
 def this_process() -> Owner:
     """The owner of whatever this process creates."""
-    return _owner(os.getpid())
+    return owner_of(os.getpid())
 
 
 @cache
-def _owner(pid: int) -> Owner:
+def owner_of(pid: int) -> Owner:
+    """What a process of this machine is known by. Raises psutil.NoSuchProcess."""
     return Owner(
         host=_read("/etc/machine-id") or f"{uuid.getnode():012x}",
         boot=_read("/proc/sys/kernel/random/boot_id") or f"{psutil.boot_time():.0f}",

@@ -11,13 +11,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
 from harness.errors import SandboxGone, StartFailed
 from harness.ports import TOOLBOX, Command, Labels, SandboxSpec
 from harness.sandbox.docker.engine import DockerEngine
-from harness.sandbox.docker.owner import Life, Owner, parse_owner, this_process
+from harness.sandbox.docker.owner import Life, Owner, owner_of, parse_owner, this_process
 from harness.sandbox.docker.toolbox import Toolbox
 from tests.sandbox.conftest import Archive
 
@@ -193,7 +192,7 @@ async def test_many_sandboxes_at_once(docker: DockerEngine, spec: SandboxSpec, r
 def test_a_process_that_nobody_has_waited_for_is_dead() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
-        owner = replace(this_process(), pid=process.pid, started=psutil.Process(process.pid).create_time())
+        owner = owner_of(process.pid)
         assert owner.life() is Life.ALIVE
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
