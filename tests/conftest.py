@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # A busy machine is slow at times: how long one example takes says nothing about it.
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         for mark, missing in NEEDS.items():
             if item.get_closest_marker(mark) and (reason := missing()):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def plain_logging() -> None:
+    """The command line sets a level for the whole process; a test that calls it must not silence the next one's events."""
+    structlog.reset_defaults()
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

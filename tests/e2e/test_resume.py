@@ -74,7 +74,18 @@ def test_a_run_that_goes_on_refuses_a_second_owner_at_once_and_can_be_cancelled(
     )  # within a second in tests/durability; here the interpreter starts, on a machine that may be busy
 
     following = subprocess.Popen(
-        [*COMMAND, "runs", identifier, "--follow", "--runs-dir", str(sleeping.runs)], stdout=subprocess.PIPE, text=True
+        [
+            "/usr/bin/env",
+            "--default-signal=INT",
+            *COMMAND,
+            "runs",
+            identifier,
+            "--follow",
+            "--runs-dir",
+            str(sleeping.runs),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     (listed,) = json.loads(harness("runs", "--json", runs_dir=sleeping.runs).stdout)
     assert listed["state"] == "running"
