@@ -39,7 +39,7 @@ class LookAlike:
 
 
 LOOK_ALIKES: Mapping[str, LookAlike] = {
-    "every process killed": LookAlike(("kill -9 -1", "echo still here")),
+    "every process killed": LookAlike(("kill -9 -1", "sleep 3", "echo still here")),
     "init killed": LookAlike(("kill -TERM 1; sleep 3", "echo still here")),
     "shells deleted": LookAlike(
         ("rm -f /bin/sh /bin/bash /bin/dash /usr/bin/sh /usr/bin/bash /usr/bin/dash", "echo still here")
